@@ -1,0 +1,1 @@
+"""Run records -> numbers -> tables. Reads run directories through ``experiments.run_record`` and nothing else of the project."""

@@ -1,0 +1,78 @@
+"""The lines under a table: what was measured, on what, by which rule, and what the noise figure does and does not show."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from analysis.collect import repeated_sample_share, runs_asked
+from analysis.spec import TableSpec
+from experiments.run_record import RunRecord
+
+SCALE_NOTES = {
+    "smoke": "Scale smoke: a handful of steps of small stand-in models, to exercise the code. It claims nothing. "
+    "The columns 'paper' are other models at another scale and are not comparable in level.",
+    "cpu": "Scale cpu: a stand-in scale (small models, generated tasks). The columns 'paper' are other models at another scale: "
+    "they are not comparable in level; at most signs and orders can be compared.",
+    "paper": "Scale paper: the paper's models, data and budget. 'paper' columns are what the paper printed.",
+}
+# At temperature > 0, several samples of one item that are all equal are the mark of a cache or of a sampler without a seed.
+REPEATS_WORTH_A_NOTE = 0.5
+
+
+def notes_for_reported(spec: TableSpec) -> tuple[str, ...]:
+    return (
+        f"As printed in the paper (paper_tables/reported/{spec.reported_file}); nothing here was measured with this code.",
+        "std over five evaluation runs of one checkpoint; differences are of rounded means, as printed.",
+    )
+
+
+def notes_for_runs(spec: TableSpec, used: Sequence[RunRecord], frame: pd.DataFrame, *, scale: str, seed: int) -> tuple[str, ...]:
+    if not used:
+        return (SCALE_NOTES[scale], f"No finished run of this table was found (scale {scale}, seed {seed}).")
+    evaluation = used[0].config["recipe"]["evaluation"]
+    return (
+        SCALE_NOTES[scale],
+        *_stand_ins([m for r in used for m in r.config["recipe"]["models"]], "Models"),
+        *_stand_ins(evaluation["benchmarks"], "Benchmarks"),
+        f"pass@1 = mean over {evaluation['samples']} samples, then over items, then unweighted over "
+        f"{len(evaluation['benchmarks'])} benchmarks, in percent; sampled at temperature {evaluation['temperature']}, "
+        f"top-p {evaluation['top_p']}.",
+        f"± is the sample std (n-1) over {runs_asked(used[0])} evaluation runs of ONE checkpoint of one training run: it shows "
+        "sampling noise, not the noise between training runs. n/N = evaluation runs complete / asked for. — = no value.",
+        f"Δ = difference of unrounded means from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
+        "among complete ranked rows; equal printed values are all bold.",
+        f"Checkpoint selection: {_selection(used)}. Training seed {seed}. Commits: {_commits(used)}.",
+        *_repeats(frame),
+    )
+
+
+def _stand_ins(items: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
+    pairs = dict.fromkeys(f"{i['name']} stands for {i['stands_for']}" for i in items if i["name"] != i["stands_for"])
+    return (f"{what}: {'; '.join(pairs)}.",) if pairs else ()
+
+
+def _selection(used: Sequence[RunRecord]) -> str:
+    """The rule, or the methods under each rule if they differ. The untouched base model has nothing to select."""
+    rules: dict[str, list[str]] = {}
+    for record in used:
+        if record.config["cell"]["method"] != "base":
+            rules.setdefault(record.config["recipe"]["training"]["selection"], []).append(record.config["cell"]["method"])
+    if len(rules) > 1:
+        return "DIFFERS BETWEEN ROWS: " + "; ".join(f"{rule}: {', '.join(dict.fromkeys(m))}" for rule, m in rules.items())
+    return next(iter(rules), "none (base models only)")
+
+
+def _commits(used: Sequence[RunRecord]) -> str:
+    names = {(r.config.get("commit") or "unknown")[:12] + (" (changed tree)" if r.config.get("dirty") else "") for r in used}
+    return ", ".join(sorted(names))
+
+
+def _repeats(frame: pd.DataFrame) -> tuple[str, ...]:
+    share = repeated_sample_share(frame)
+    return tuple(
+        f"All samples of an item are one and the same response for {100 * value:.0f} % of the items of {model} in {directory}."
+        for (directory, model), value in share[share > REPEATS_WORTH_A_NOTE].items()
+    )

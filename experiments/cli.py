@@ -1,0 +1,49 @@
+"""What the Hydra entry points share: one clear message and exit code 2 for a user's mistake, everything else as it is."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import hydra
+from hydra.core.hydra_config import HydraConfig
+from hydra.errors import HydraException
+from omegaconf import DictConfig
+from omegaconf.errors import OmegaConfBaseException
+
+from experiments.config import CONF
+from experiments.errors import EXIT_USER_ERROR, UserError
+
+
+def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
+    """Run ``task(overrides)`` under Hydra (so -m, --help and launchers work) and return the exit code."""
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and exiting with 1
+
+    @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
+    def entry(_: DictConfig) -> Any:
+        task(list(HydraConfig.get().overrides.task))
+
+    try:
+        entry()
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except (HydraException, OmegaConfBaseException) as e:
+        print(f"error: configuration: {e}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    return 0
+
+
+def require_known(keys: Sequence[str], argv: Sequence[str]) -> dict[str, str]:
+    """``key=value`` arguments that an entry point reads itself; removed from what Hydra sees by the caller."""
+    return {k: v for k, _, v in (a.partition("=") for a in argv) if k in keys and v}
+
+
+def existing_dir(path: str, what: str) -> Path:
+    """The directory, or a UserError."""
+    if not Path(path).is_dir():
+        raise UserError(f"{what} {path} does not exist or is not a directory")
+    return Path(path)

@@ -1,0 +1,322 @@
+"""Hydra's composition -> frozen, validated run plans. The only reader of a DictConfig.
+
+Hydra composes, types decide: every section is a pydantic model that forbids unknown keys, so a misspelt key in a YAML or on the
+command line is an error and never a default. A plan's recipe is what the fingerprint covers; paths, devices, logging stay out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hydra import compose, initialize_config_dir
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from experiments.errors import UserError
+from experiments.run_record import differing_keys, fingerprint, run_name
+from graft.methods import METHODS, Method, build_method
+
+CONF = Path(__file__).resolve().parent.parent / "sweeps" / "conf"
+GROUPS = ("method", "pair", "scale", "data", "policy", "cluster")
+
+
+class _Frozen(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class MethodSection(BaseModel):
+    """``name``, ``n`` and the method's own hyperparameters, which graft.methods checks (unknown ones are errors there)."""
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+    name: str
+    n: int = Field(default=8, ge=2)
+
+    def build(self) -> Method:
+        try:
+            return build_method(self.name, {k: float(v) for k, v in (self.model_extra or {}).items()})
+        except (TypeError, ValueError) as e:
+            raise UserError(f"method: {e}") from e
+
+
+class PairSection(_Frozen):
+    name: str
+    models: tuple[str, ...] = Field(min_length=2)
+
+    @field_validator("models")
+    @classmethod
+    def _distinct(cls, models: tuple[str, ...]) -> tuple[str, ...]:
+        twice = sorted({m for m in models if models.count(m) > 1})
+        if twice:
+            raise ValueError(f"names {', '.join(twice)} twice; a model cannot be its own peer, give the copy another name")
+        return models
+
+
+class ModelSection(_Frozen):
+    name: str
+    source: str
+
+
+class TrainingSection(_Frozen):
+    """Sizes, optimiser and selection; units are prompts, tokens and steps."""
+
+    epochs: int = Field(ge=1)
+    max_steps: int | None = Field(ge=1)
+    prompts_per_step: int = Field(ge=1)
+    minibatch_prompts: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    top_p: float = Field(gt=0, le=1)
+    max_prompt_tokens: int = Field(ge=1)
+    max_response_tokens: int = Field(ge=1)
+    learning_rate: float = Field(gt=0)
+    beta1: float = Field(ge=0, lt=1)
+    beta2: float = Field(ge=0, lt=1)
+    weight_decay: float = Field(ge=0)
+    max_grad_norm: float = Field(gt=0)
+    precision: Literal["float32", "bfloat16"]
+    validation_every: int = Field(ge=1)
+    validation_samples: int = Field(ge=1)
+    selection: Literal["best", "held_out", "last"]
+
+
+class EvaluationSection(_Frozen):
+    seeds: tuple[int, ...] = Field(min_length=1)
+    samples: int = Field(ge=1)
+    temperature: float = Field(gt=0)
+    top_p: float = Field(gt=0, le=1)
+
+    @field_validator("seeds")
+    @classmethod
+    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError(f"{list(seeds)} repeats a seed; two evaluation runs with one seed are one run")
+        return seeds
+
+
+class ScaleSection(_Frozen):
+    name: str
+    models: Mapping[str, ModelSection]
+    training: TrainingSection
+    evaluation: EvaluationSection
+
+
+class BenchmarkSection(_Frozen):
+    name: str
+    source: str
+    stands_for: str
+
+
+class DataSection(_Frozen):
+    train: str
+    validation: str | None
+    benchmarks: tuple[BenchmarkSection, ...] = Field(min_length=1)
+    prompt_suffix: str
+    root: str | None
+
+
+class PolicySection(_Frozen):
+    engine: Literal["torch"]
+    decode_rows: int = Field(ge=1)
+    train_rows: int = Field(ge=1)
+    device: str
+
+
+class ClusterSection(_Frozen):
+    name: Literal["local"]
+    threads: int = Field(ge=1)
+
+
+class Config(_Frozen):
+    """The whole composed configuration."""
+
+    method: MethodSection
+    pair: PairSection
+    scale: ScaleSection
+    data: DataSection
+    policy: PolicySection
+    cluster: ClusterSection
+    seed: int = Field(ge=0)
+    model: str | None
+    experiment: str = Field(min_length=1, pattern=r"^[\w.-]+$")
+    runs_root: str
+    resume: Literal["never", "auto", "must"]
+    evaluate: bool
+    logger: Literal["none", "wandb"]
+    checkpoint_every: int = Field(ge=1)
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run is executed: nothing here changes a result."""
+
+    experiment_root: Path
+    data_root: str | None
+    model_paths: Mapping[str, str]
+    device: str
+    threads: int
+    resume: str
+    evaluate: bool
+    logger: str
+    checkpoint_every: int
+    dry_run: bool
+
+
+@dataclass(frozen=True)
+class RunPlan:
+    """One frozen run before it has a directory."""
+
+    cell: Mapping[str, Any]
+    recipe: Mapping[str, Any]
+    deviations: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return run_name(self.cell, fingerprint(self.recipe))
+
+
+def load_config(overrides: Sequence[str]) -> Config:
+    """Compose ``sweeps/conf`` with Hydra overrides and validate. Every mistake is a UserError that names the key."""
+    try:
+        if GlobalHydra.instance().is_initialized():
+            raw = compose("config", overrides=list(overrides))
+        else:
+            with initialize_config_dir(str(CONF), version_base="1.3"):
+                raw = compose("config", overrides=list(overrides))
+        return Config.model_validate(OmegaConf.to_container(raw, resolve=True, throw_on_missing=True))
+    except ValidationError as e:
+        raise UserError(explain(e)) from e
+    except (HydraException, OmegaConfBaseException) as e:
+        raise UserError(f"configuration: {e}") from e
+
+
+def explain(error: ValidationError) -> str:
+    """All problems of a configuration, one line each: key, what is wrong, the value."""
+    lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors()]
+    return "configuration: " + "; ".join(lines)
+
+
+def resolve(overrides: Sequence[str]) -> tuple[tuple[RunPlan, ...], Options]:
+    """The runs behind one selection: one for a joint method, one per model for an independent one.
+
+    ``deviations`` of a plan are the recipe's values that differ from what the chosen groups and seed alone compose to, which is
+    how a table tells ``graft`` with delta = 0.7 from ``graft``.
+    """
+    config = load_config(overrides)
+    plain = [o for o in overrides if o.lstrip("+").split("=", 1)[0] in (*GROUPS, "seed", "model")]
+    defaults = config if list(overrides) == plain else load_config(plain)
+    plans = tuple(
+        RunPlan(cell, recipe, {k: _dig(recipe, k) for k in differing_keys(recipe, base)})
+        for (cell, recipe), (_, base) in zip(_recipes(config), _recipes(defaults), strict=True)
+    )
+    return plans, _options(config)
+
+
+def _dig(recipe: Mapping[str, Any], key: str) -> Any:
+    value: Any = recipe
+    for part in key.split("."):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+def chosen_models(config: Config) -> tuple[str, ...]:
+    """Slots of the pair, or the one that ``model`` names. UserError for slots without a checkpoint at this scale."""
+    missing = [m for m in config.pair.models if m not in config.scale.models]
+    if missing:
+        known = ", ".join(config.scale.models)
+        raise UserError(f"pair {config.pair.name}: scale {config.scale.name} has no model {', '.join(missing)}; it has {known}")
+    names = {m: config.scale.models[m].name for m in config.pair.models}
+    if len(set(names.values())) < len(names):
+        raise UserError(f"pair {config.pair.name}: two slots use one model name ({', '.join(names.values())}); give each its own")
+    if config.model is None:
+        return config.pair.models
+    slots = tuple(slot for slot, name in names.items() if config.model in (slot, name))
+    if not slots:
+        raise UserError(f"model={config.model} is not in pair {config.pair.name}, which has {', '.join([*names, *names.values()])}")
+    return slots
+
+
+def _recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(cell, recipe) of each run."""
+    slots = chosen_models(config)
+    if config.method.name == "base":
+        return [_one(config, (slot,), joint=False) for slot in slots]
+    method = config.method.build()
+    if method.joint and config.model is not None:
+        raise UserError(f"method {method.name} trains its models in one run; model= selects one model of an independent method only")
+    groups = [slots] if method.joint else [(slot,) for slot in slots]
+    return [_one(config, group, joint=method.joint) for group in groups]
+
+
+def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    from experiments.tasks import describe_prompt_set
+
+    models = [{"name": config.scale.models[s].name, "stands_for": s, "source": identity(config.scale.models[s].source)} for s in slots]
+    base = config.method.name == "base"
+    benchmarks = [
+        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, config.data.root) for b in config.data.benchmarks
+    ]
+    training = config.scale.training.model_dump()
+    if base:  # nothing of the training enters the recipe of an untouched model, so it is one run whatever trains beside it
+        training = {k: training[k] for k in ("max_prompt_tokens", "max_response_tokens", "precision")}
+    recipe: dict[str, Any] = {
+        "method": {"name": "base"} if base else config.method.model_dump(),
+        "models": models,
+        "training": training,
+        "policy": {k: getattr(config.policy, k) for k in ("engine", "decode_rows", "train_rows")},
+        "data": {"prompt_suffix": config.data.prompt_suffix},
+        "evaluation": config.scale.evaluation.model_dump(mode="json") | {"benchmarks": benchmarks},
+        "seed": 0 if base else config.seed,
+    }
+    if not base:
+        recipe["data"]["train"] = describe_prompt_set(config.data.train, config.data.root)
+        if config.scale.training.selection == "held_out":
+            if config.data.validation is None:
+                raise UserError("selection=held_out needs data.validation, a prompt set that no benchmark contains; this data group has none")
+            recipe["data"]["validation"] = describe_prompt_set(config.data.validation, config.data.root)
+    cell = {
+        "method": config.method.name,
+        "pair": config.pair.name if joint else None,
+        "models": [m["name"] for m in models],
+        "scale": config.scale.name,
+        "seed": recipe["seed"],
+    }
+    return cell, recipe
+
+
+def identity(source: str) -> str:
+    """What a model IS, for the fingerprint: a package or hub name as it stands, a local directory by its weights' hash."""
+    import hashlib
+
+    path = Path(source).expanduser()
+    if not path.is_dir():
+        return source
+    digest = hashlib.sha256()
+    for file in sorted(path.glob("*.safetensors")):
+        digest.update(file.read_bytes())
+    return f"sha256:{digest.hexdigest()}"
+
+
+def _options(config: Config) -> Options:
+    return Options(
+        experiment_root=Path(config.runs_root) / config.experiment,
+        data_root=config.data.root,
+        model_paths={config.scale.models[s].name: config.scale.models[s].source for s in config.pair.models},
+        device=config.policy.device,
+        threads=config.cluster.threads,
+        resume=config.resume,
+        evaluate=config.evaluate,
+        logger=config.logger,
+        checkpoint_every=config.checkpoint_every,
+        dry_run=config.dry_run,
+    )
+
+
+def known_methods() -> tuple[str, ...]:
+    """Methods that can train in this version."""
+    return tuple(METHODS)

@@ -1,0 +1,76 @@
+"""From a frozen run record to live policies, prompts and settings. Engines are loaded by name inside functions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import UserError
+from experiments.run_record import RunRecord
+from graft.cotrain import LoopSettings
+from graft.methods import Method, build_method
+from graft.types import OptimiserSettings, SamplingSettings
+
+
+def set_threads(threads: int) -> None:
+    """One torch thread pool of this size; also for tokenizers, whose own pool would compete with it."""
+    import os
+
+    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    import torch
+    import transformers
+
+    torch.set_num_threads(threads)
+    transformers.utils.logging.disable_progress_bar()
+    transformers.utils.logging.set_verbosity_error()
+
+
+def method_of(record: RunRecord) -> Method:
+    """The recipe's method with its hyperparameters."""
+    section = record.config["recipe"]["method"]
+    return build_method(section["name"], {k: v for k, v in section.items() if k not in ("name", "n")})
+
+
+def loop_settings(record: RunRecord) -> LoopSettings:
+    recipe = record.config["recipe"]
+    t = recipe["training"]
+    return LoopSettings(
+        seed=recipe["seed"],
+        epochs=t["epochs"],
+        prompts_per_step=t["prompts_per_step"],
+        minibatch_prompts=t["minibatch_prompts"],
+        n=recipe["method"]["n"],
+        sampling=SamplingSettings(t["temperature"], t["top_p"], t["max_response_tokens"]),
+        max_steps=t["max_steps"],
+    )
+
+
+def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> dict[str, Any]:
+    """One policy per model of the recipe. UserError when a directory's weights are no longer those of the recipe."""
+    from experiments.config import identity
+    from experiments.tiny import resolve_model_path
+    from graft.policies.torch_policy import TorchPolicy, TorchSettings
+
+    recipe = record.config["recipe"]
+    t = recipe["training"]
+    settings = TorchSettings(
+        max_prompt_tokens=t["max_prompt_tokens"],
+        max_response_tokens=t["max_response_tokens"],
+        temperature=t.get("temperature", 1.0),
+        precision=t["precision"],
+        decode_rows=recipe["policy"]["decode_rows"],
+        train_rows=recipe["policy"]["train_rows"],
+        device=device,
+    )
+    optimiser = OptimiserSettings(
+        *(t.get(k, 0.0) for k in ("learning_rate", "beta1", "beta2", "weight_decay")), max_grad_norm=t.get("max_grad_norm", 1.0)
+    )
+    policies = {}
+    for model in recipe["models"]:
+        source = paths.get(model["name"], model["source"])
+        if identity(source) != model["source"]:
+            raise UserError(f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})")
+        path = resolve_model_path(source)
+        policies[model["name"]] = TorchPolicy(model["name"], Path(path), settings, optimiser, prompt_suffix=recipe["data"]["prompt_suffix"])
+    return policies

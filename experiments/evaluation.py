@@ -1,0 +1,148 @@
+"""Sampling benchmarks: quick validation during training, and the evaluation runs of one selected checkpoint."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from experiments.config import Options
+from experiments.engine import build_policies, set_threads
+from experiments.errors import UserError
+from experiments.files import canonical_json, read_json, write_atomic, write_json
+from experiments.run_record import RunRecord, read_jsonl
+from experiments.tasks import load_pinned
+from graft.cotrain import verified
+from graft.policies.base import Policy
+from graft.policies.sampling import sample_seed
+from graft.types import Group, Prompt, SamplingSettings, StepKey
+from graft.verifier import Verifier
+
+OnFile = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Benchmarks, sampling settings and the verifier of one run."""
+
+    benchmarks: Mapping[str, tuple[Prompt, ...]]
+    sampling: SamplingSettings
+    samples: int
+    verifier: Verifier
+    seed: int
+
+    def groups(self, policy: Policy, prompts: Sequence[Prompt], key: StepKey) -> tuple[Group, ...]:
+        """Verified groups of ``samples`` responses."""
+        return verified(policy.generate(prompts, n=self.samples, key=key, sampling=self.sampling), self.verifier.verify_many)
+
+    def validate_on(self, policy: Policy, name: str, prompts: Sequence[Prompt], step: int) -> float:
+        """pass@1 on one prompt set: mean over samples, then items."""
+        groups = self.groups(policy, prompts, StepKey(self.seed, f"validation/{name}", step))
+        return sum(g.successes / len(g.responses) for g in groups) / len(groups)
+
+    def validate(self, policy: Policy, step: int) -> dict[str, float]:
+        """pass@1 of every benchmark. All items go through the sampler in one batch, which is what makes it quick."""
+        flat = [(name, p) for name, prompts in self.benchmarks.items() for p in prompts]
+        groups = self.groups(policy, [p for _, p in flat], StepKey(self.seed, "validation", step))
+        scores: dict[str, list[float]] = {name: [] for name in self.benchmarks}
+        for (name, _), g in zip(flat, groups, strict=True):
+            scores[name].append(g.successes / len(g.responses))
+        return {name: sum(values) / len(values) for name, values in scores.items()}
+
+
+def average(scores: Mapping[str, float]) -> float:
+    """Unweighted mean of the benchmarks (the paper's aggregate)."""
+    return sum(scores.values()) / len(scores)
+
+
+def sampler_of(record: RunRecord, options: Options, verifier: Verifier, *, samples: int | None = None) -> Sampler:
+    """The run's sampler; ``samples`` overrides the evaluation's number for validation."""
+    recipe = record.config["recipe"]
+    e = recipe["evaluation"]
+    benchmarks = {b["name"]: load_pinned(b, options.data_root).prompts for b in e["benchmarks"]}
+    sampling = SamplingSettings(e["temperature"], e["top_p"], recipe["training"]["max_response_tokens"])
+    return Sampler(benchmarks, sampling, samples or e["samples"], verifier, recipe["seed"])
+
+
+def rows_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
+    return record.path / "eval" / model / benchmark / f"run{run}.jsonl"
+
+
+def evaluate(record: RunRecord, options: Options, on_file: OnFile) -> None:
+    """Write the missing evaluation files of the selected checkpoints, then the completion record. Caller holds the lock.
+
+    A file appears whole or not at all, so an interrupted evaluation repeats at most one benchmark of one run.
+    """
+    recipe = record.config["recipe"]
+    base = recipe["method"]["name"] == "base"
+    if not base and not (record.path / "selected.json").exists():
+        raise UserError(f"{record.path} has not finished training, so no checkpoint is selected. Run experiments.train for it first.")
+    started = time.perf_counter()
+    set_threads(options.threads)
+    attempt = record.new_attempt()
+    policies = build_policies(record, options.model_paths, options.device)
+    selected = {} if base else read_json(record.path / "selected.json")
+    todo = [(m, b["name"], r) for m in policies for r in range(len(recipe["evaluation"]["seeds"])) for b in recipe["evaluation"]["benchmarks"]]
+    with Verifier() as verifier:
+        sampler = sampler_of(record, options, verifier)
+        for name, policy in policies.items():
+            if name in selected:
+                policy.load(record.path / "best" / name / f"step-{selected[name]['step']:06d}")
+        for number, (name, benchmark, run) in enumerate(todo, 1):
+            target = rows_file(record, name, benchmark, run)
+            if not target.exists():
+                rows = evaluation_rows(sampler, policies[name], benchmark, run, recipe["evaluation"]["seeds"][run])
+                write_atomic(target, "".join(canonical_json(row) + "\n" for row in rows))
+            on_file(name, number, len(todo))
+    write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
+    for policy in policies.values():
+        policy.close()
+
+
+def evaluation_rows(sampler: Sampler, policy: Policy, benchmark: str, run: int, seed: int) -> list[dict[str, Any]]:
+    """One row per item and sample of one evaluation run."""
+    key = StepKey(seed, f"evaluation/{benchmark}", 0)
+    groups = sampler.groups(policy, sampler.benchmarks[benchmark], key)
+    return [
+        {
+            "benchmark": benchmark,
+            "run": run,
+            "item": g.prompt.id,
+            "sample": i,
+            "seed": sample_seed(key, g.prompt.id, i),
+            "response": r.text.encode("utf-8", "backslashreplace").decode(),
+            "extracted": r.verdict.extracted if r.verdict else None,
+            "gold": g.prompt.gold,
+            "correct": bool(r.reward),
+            "how": r.verdict.how if r.verdict else None,
+            "finish_reason": r.finish_reason,
+            "tokens": len(r.ids),
+        }
+        for g in groups
+        for i, r in enumerate(g.responses)
+    ]
+
+
+def count_complete(record: RunRecord) -> dict[str, Any]:
+    """Count every step, benchmark, run, item and sample; ValueError names the first thing that is missing or double."""
+    recipe = record.config["recipe"]
+    counts: dict[str, Any] = {"fingerprint": record.config["fingerprint"], "steps": 0, "evaluation_rows": 0}
+    if recipe["method"]["name"] != "base":
+        steps = [row["step"] for row in read_jsonl(record.path / "metrics.jsonl")]
+        expected = record.status()["steps"]
+        if steps != list(range(1, expected + 1)):
+            raise ValueError(f"{record.path}: metrics.jsonl does not hold the steps 1..{expected} exactly once each")
+        counts["steps"] = expected
+        counts["selected"] = read_json(record.path / "selected.json")
+    e = recipe["evaluation"]
+    for model in recipe["models"]:
+        for b in e["benchmarks"]:
+            for run in range(len(e["seeds"])):
+                file = rows_file(record, model["name"], b["name"], run)
+                keys = [(row["item"], row["sample"]) for row in read_jsonl(file)]
+                if len(keys) != b["items"] * e["samples"] or len(set(keys)) != len(keys):
+                    raise ValueError(f"{file}: {len(set(keys))} of {b['items']} x {e['samples']} rows present")
+                counts["evaluation_rows"] += len(keys)
+    return counts

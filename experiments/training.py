@@ -1,0 +1,170 @@
+"""One training run: restore, loop, record, validate, checkpoint, select. Everything it needs is in run.json."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from experiments import checkpoints
+from experiments.config import Options
+from experiments.engine import build_policies, loop_settings, method_of, set_threads
+from experiments.evaluation import Sampler, average, sampler_of
+from experiments.files import JsonlWriter, write_json
+from experiments.run_record import RunRecord
+from experiments.tasks import load_pinned
+from experiments.tracking import Tracker, open_tracker
+from graft import trajectories
+from graft.cotrain import LoopSettings, StepResult, cotrain
+from graft.policies.base import Policy
+from graft.verifier import Verifier
+
+OnStep = Callable[[RunRecord, int, Mapping[str, Any]], None]
+
+
+def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
+    """Bring the run to its last step and write ``selected.json``. The caller holds ``record.lock()``.
+
+    Interrupted anywhere and called again, it ends with the same metrics, rows and weights as an uninterrupted call.
+    """
+    attempt = record.new_attempt()
+    set_threads(options.threads)
+    prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
+    settings = loop_settings(record)
+    total = settings.steps(len(prompts))
+    found = checkpoints.to_resume(record.path / "checkpoints", options.resume)
+    policies = build_policies(record, options.model_paths, options.device)
+    if found is not None:
+        for name, policy in policies.items():
+            policy.load(found[0] / name)
+    record.set_status("running", attempt=int(attempt.name), step=found[1]["step"] if found else 0, steps=total, reason=None)
+    with Verifier() as verifier:
+        observer = RunObserver(record, attempt, options, policies, settings, total, found[1] if found else None, verifier, on_step)
+        try:
+            start = (found[1]["step"] if found else 0) + 1
+            cotrain(policies, prompts, method_of(record), settings, verifier.verify_many, start=start, observer=observer)
+        finally:
+            observer.close()
+    write_json(record.path / "selected.json", observer.selected())
+    record.set_status("trained", step=total)
+    for policy in policies.values():
+        policy.close()
+
+
+class RunObserver:
+    """Writes what a step leaves behind, in an order that a kill cannot break.
+
+    Order within a step: trajectories, metrics, validation rows, best weights, checkpoint (with the offsets of the files before
+    it). A restart truncates every file to the checkpoint's offsets and repeats what came after.
+    """
+
+    def __init__(
+        self,
+        record: RunRecord,
+        attempt: Path,
+        options: Options,
+        policies: Mapping[str, Policy],
+        settings: LoopSettings,
+        total: int,
+        state: Mapping[str, Any] | None,
+        verifier: Verifier,
+        on_step: OnStep,
+    ):
+        self.record, self.options, self.policies, self.total = record, options, policies, total
+        self.state = dict(state) if state else {"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}}
+        self.training = record.config["recipe"]["training"]
+        path = record.path
+        trajectories.drop_after(path / "trajectories", self.state["step"])
+        self.metrics = JsonlWriter(path / "metrics.jsonl", self.state["metrics_offset"])
+        self.validation = JsonlWriter(path / "validation.jsonl", self.state["validation_offset"])
+        self.timings = JsonlWriter(attempt / "steps.jsonl")
+        self.sampler: Sampler = sampler_of(record, options, verifier, samples=self.training["validation_samples"])
+        self.tracker: Tracker = open_tracker(options.logger, record)
+        self.on_step = on_step
+        self.settings = settings
+
+    def step_done(self, result: StepResult) -> None:
+        """Record one step."""
+        started = time.perf_counter()
+        trajectories.append(self.record.path / "trajectories", result.step, result.groups)
+        self.metrics.append(result.metrics)
+        self.tracker.log(result.step, result.metrics)
+        seconds = dict(result.seconds) | {"recording": time.perf_counter() - started}
+        last = result.step == self.total
+        if last or result.step % self.training["validation_every"] == 0:
+            started = time.perf_counter()
+            self._validate(result.step)
+            seconds["validation"] = time.perf_counter() - started
+        if last or result.step % self.options.checkpoint_every == 0:
+            started = time.perf_counter()
+            self._checkpoint(result.step)
+            seconds["checkpoint"] = time.perf_counter() - started
+        self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})
+        self.on_step(self.record, self.total, result.metrics)
+
+    def _validate(self, step: int) -> None:
+        """pass@1 of every model on the five benchmarks (logged) and on what ``selection`` selects by."""
+        held_out = self.record.config["recipe"]["data"].get("validation")
+        for name, policy in self.policies.items():
+            scores = self.sampler.validate(policy, step)
+            for benchmark, value in [*scores.items(), ("average", average(scores))]:
+                self.validation.append({"step": step, "model": name, "benchmark": benchmark, "pass@1": value})
+            decisive = average(scores)
+            if held_out is not None:
+                decisive = self.sampler.validate_on(policy, "held_out", load_pinned(held_out, self.options.data_root).prompts, step)
+                self.validation.append({"step": step, "model": name, "benchmark": "held_out", "pass@1": decisive})
+            best = self.state["best"].get(name)
+            # Ties keep the earlier checkpoint: it is the cheaper one. `last` takes every newer one.
+            if best is None or decisive > best["score"] or self.training["selection"] == "last":
+                self.state["best"] = self.state["best"] | {name: {"step": step, "score": decisive}}
+                checkpoints.save_weights(self.record.path / "best" / name, step, policy)
+
+    def _checkpoint(self, step: int) -> None:
+        self.state |= {"step": step, "metrics_offset": self.metrics.sync(), "validation_offset": self.validation.sync()}
+        checkpoints.save(self.record.path / "checkpoints", step, self.policies, self.state)
+        checkpoints.prune(self.record.path / "checkpoints", {step})
+        for name, best in self.state["best"].items():
+            checkpoints.prune(self.record.path / "best" / name, {best["step"]})
+        self.record.set_status("running", step=step)
+
+    def selected(self) -> dict[str, Any]:
+        """The checkpoint of each model that evaluation uses, and the final weights' hash."""
+        return {
+            name: {**self.state["best"][name], "rule": self.training["selection"], "final_weights_sha256": policy.weights_sha256()}
+            for name, policy in self.policies.items()
+        }
+
+    def close(self) -> None:
+        for writer in (self.metrics, self.validation, self.timings):
+            writer.close()
+        self.tracker.close()
+
+
+def compute_summary(record: RunRecord) -> dict[str, Any]:
+    """compute.json: monotonic seconds by phase, summed over the attempts; repeated steps after a restart stand apart."""
+    from experiments.files import iter_jsonl
+
+    phases: dict[str, float] = {}
+    repeated = 0.0
+    seen: dict[int, dict[str, float]] = {}
+    attempts = sorted((record.path / "attempts").iterdir(), key=lambda p: int(p.name))
+    for attempt in attempts:
+        for row in iter_jsonl(attempt / "steps.jsonl") if (attempt / "steps.jsonl").exists() else ():
+            if row["step"] in seen:  # the later attempt's step counts; the earlier one was lost with its process
+                repeated += sum(seen[row["step"]].values())
+            seen[row["step"]] = row["seconds"]
+    for seconds in seen.values():
+        for phase, value in seconds.items():
+            phases[phase] = phases.get(phase, 0.0) + value
+    evaluation = [json.loads(p.read_text())["seconds"] for p in record.path.glob("attempts/*/evaluation.json")]
+    return {
+        "unit": "seconds, monotonic clock, one process",
+        "threads_or_devices": 1,
+        "attempts": len(attempts),
+        "steps": len(seen),
+        "phases": phases,
+        "repeated_steps_seconds": repeated,
+        "evaluation_seconds": sum(evaluation),
+    }

@@ -1,0 +1,301 @@
+"""Any Hugging Face causal LM on a CPU or one GPU: the executable specification of a policy.
+
+Prompts are padded on the left and computed once; their KV cache is repeated for the responses that share them, in sampling,
+scoring and training alike (the gradient flows through the cache). Responses are padded on the right.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import math
+from collections.abc import Sequence as Seq
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache
+
+from graft.aggregation import Totals
+from graft.losses import LossInputs, MinibatchLoss
+from graft.policies.base import PolicyLimitError, TokenPair
+from graft.policies.sampling import draw, uniforms
+from graft.retokenize import TextCodec
+from graft.types import Group, Minibatch, OptimiserSettings, Prompt, Response, SamplingSettings, Sequence, StepKey
+
+
+@dataclass(frozen=True)
+class TorchSettings:
+    """Limits and precision. ``temperature`` is the training temperature of ``score`` and ``update``.
+
+    float32 keeps everything in fp32; bfloat16 runs forward passes under autocast over fp32 master weights (as verl does).
+    ``decode_rows`` and ``train_rows`` bound memory and change no result beyond float rounding.
+    """
+
+    max_prompt_tokens: int
+    max_response_tokens: int
+    temperature: float = 1.0
+    precision: str = "float32"
+    decode_rows: int = 512
+    train_rows: int = 128
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.precision not in ("float32", "bfloat16"):
+            raise ValueError(f"precision {self.precision!r} is not known; use float32 or bfloat16")
+
+
+class TorchPolicy:
+    """See graft.policies.base.Policy."""
+
+    def __init__(self, name: str, path: Path, settings: TorchSettings, optimiser: OptimiserSettings, *, prompt_suffix: str = ""):
+        self.name = name
+        self.settings = settings
+        self._codec = TextCodec.load(path, prompt_suffix=prompt_suffix)
+        self.model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32, attn_implementation="sdpa")
+        # eval: no dropout, so that rollout and training see one distribution
+        self.model.to(torch.device(settings.device)).eval()  # type: ignore[arg-type]
+        # transformers renamed the argument; both names must work for the versions that the engines pin.
+        forward = inspect.signature(type(self.model).forward).parameters
+        self._cache_name = "cache" if "cache" in forward else "past_key_values"
+        self._clip_norm = optimiser.max_grad_norm
+        self._optimiser = torch.optim.AdamW(
+            self.model.parameters(),
+            lr=optimiser.learning_rate,
+            betas=(optimiser.beta1, optimiser.beta2),
+            eps=optimiser.eps,
+            weight_decay=optimiser.weight_decay,
+        )
+
+    @property
+    def codec(self) -> TextCodec:
+        return self._codec
+
+    @property
+    def max_response_tokens(self) -> int:
+        return self.settings.max_response_tokens
+
+    def _autocast(self) -> AbstractContextManager[object]:
+        if self.settings.precision == "bfloat16":
+            return torch.autocast(self.settings.device.split(":")[0], dtype=torch.bfloat16)
+        return nullcontext()
+
+    # ---- sampling
+
+    def generate(self, prompts: Seq[Prompt], *, n: int, key: StepKey, sampling: SamplingSettings) -> tuple[Group, ...]:
+        """n responses per prompt, at most ``sampling.max_response_tokens`` each; PolicyLimitError on an over-long prompt."""
+        per_chunk = max(1, self.settings.decode_rows // n)
+        groups: list[Group] = []
+        with torch.inference_mode(), self._autocast():
+            for start in range(0, len(prompts), per_chunk):
+                groups += self._generate_chunk(prompts[start : start + per_chunk], n, key, sampling)
+        return tuple(groups)
+
+    def _generate_chunk(self, prompts: Seq[Prompt], n: int, key: StepKey, sampling: SamplingSettings) -> list[Group]:
+        rendered = [self._render(p) for p in prompts]
+        draws = torch.from_numpy(uniforms(key, prompts, n, sampling.max_response_tokens)).to(self.settings.device)
+        logits, cache, mask, lengths = self._prefill(rendered)
+        owner = torch.arange(len(prompts), device=logits.device).repeat_interleave(n)
+        cache.batch_select_indices(owner)
+        ids, logps, ends = self._decode(logits[owner], cache, mask[owner], lengths[owner], draws, sampling)
+        responses = [
+            self._response(ids[row, : ends[row]].tolist(), logps[row, : ends[row]].tolist()) for row in range(len(prompts) * n)
+        ]
+        return [Group(p, self.name, rendered[i], tuple(responses[i * n : (i + 1) * n])) for i, p in enumerate(prompts)]
+
+    def _decode(
+        self, logits: Tensor, cache: DynamicCache, mask: Tensor, position: Tensor, draws: Tensor, sampling: SamplingSettings
+    ) -> tuple[Tensor, Tensor, list[int]]:
+        """The token loop. Finished rows leave the batch once a quarter of it is idle, so late steps stay cheap."""
+        rows, steps = draws.shape
+        out_ids = torch.zeros(rows, steps, dtype=torch.long)
+        out_logps = torch.zeros(rows, steps, dtype=torch.float64)
+        ends = torch.full((rows,), steps, dtype=torch.long)
+        eos = torch.tensor(sorted(self.codec.eos_ids), device=logits.device)
+        active = torch.arange(rows, device=logits.device)
+        finished = torch.zeros(rows, dtype=torch.bool, device=logits.device)
+        for t in range(steps):
+            ids, logps = draw(logits, draws[active, t], sampling)
+            out_ids[active.cpu(), t], out_logps[active.cpu(), t] = ids.cpu(), logps.double().cpu()
+            now = torch.isin(ids, eos) & ~finished
+            ends[active[now].cpu()] = t + 1
+            finished = finished | now
+            if t + 1 == steps or bool(finished.all()):
+                break
+            if int(finished.sum()) * 4 >= len(active):
+                keep = (~finished).nonzero().squeeze(-1)
+                cache.batch_select_indices(keep)
+                active, mask, position, ids, finished = active[keep], mask[keep], position[keep], ids[keep], finished[keep]
+            mask = torch.cat([mask, torch.ones(len(active), 1, dtype=mask.dtype, device=mask.device)], 1)
+            out = self._forward(ids[:, None], mask, position[:, None], cache)
+            logits, position = out[:, -1], position + 1
+        return out_ids, out_logps, ends.tolist()
+
+    def _response(self, ids: list[int], logps: list[float]) -> Response:
+        stopped = bool(ids) and ids[-1] in self.codec.eos_ids
+        return Response(tuple(ids), tuple(logps), self.codec.response_text(tuple(ids)), "eos" if stopped else "length")
+
+    def _render(self, prompt: Prompt) -> tuple[int, ...]:
+        ids = self.codec.render(prompt)
+        if len(ids) > self.settings.max_prompt_tokens:
+            raise PolicyLimitError(
+                f"prompt {prompt.id!r} is {len(ids)} tokens for {self.name}, over max_prompt_tokens={self.settings.max_prompt_tokens}; "
+                "raise the limit or drop the item (prompts are never cut)"
+            )
+        return ids
+
+    # ---- forward passes
+
+    def _forward(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: DynamicCache) -> Tensor:
+        out = self.model(input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, **{self._cache_name: cache})
+        return out.logits
+
+    def _prefill(self, prompts: Seq[tuple[int, ...]]) -> tuple[Tensor, DynamicCache, Tensor, Tensor]:
+        """Left-padded forward of distinct prompts: (last logits [G,V], cache, mask [G,P], lengths [G])."""
+        width = max(map(len, prompts))
+        device = self.settings.device
+        ids = torch.tensor([[0] * (width - len(p)) + list(p) for p in prompts], device=device)
+        mask = torch.tensor([[0] * (width - len(p)) + [1] * len(p) for p in prompts], device=device)
+        cache = DynamicCache(config=self.model.config)
+        positions = (mask.cumsum(1) - 1).clamp(min=0)
+        out = self.model(
+            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **{self._cache_name: cache}
+        )
+        return out.logits[:, -1], cache, mask, mask.sum(1)
+
+    def _token_logprobs(self, items: Seq[TokenPair]) -> tuple[Tensor, Tensor]:
+        """(log-probs [B,T], mask [B,T]) of right-padded responses; prompts that occur several times are computed once."""
+        distinct = list(dict.fromkeys(p for p, _ in items))
+        owner = torch.tensor([distinct.index(p) for p, _ in items], device=self.settings.device)
+        last, cache, prompt_mask, lengths = self._prefill(distinct)
+        cache.batch_select_indices(owner)
+        width = max(len(r) for _, r in items)
+        ids = torch.tensor([list(r) + [0] * (width - len(r)) for _, r in items], device=self.settings.device)
+        mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for _, r in items], device=self.settings.device)
+        logits = last[owner][:, None]
+        if width > 1:
+            positions = lengths[owner][:, None] + torch.arange(width - 1, device=ids.device)[None]
+            full = torch.cat([prompt_mask[owner], mask[:, :-1]], 1)
+            logits = torch.cat([logits, self._forward(ids[:, :-1], full, positions, cache)], 1)
+        logp = torch.log_softmax(logits.float() / self.settings.temperature, dim=-1)
+        return logp.gather(-1, ids[..., None]).squeeze(-1), mask
+
+    def score(self, items: Seq[TokenPair]) -> list[tuple[float, ...]]:
+        """Log-probs of each response's ids, without gradient. [] for no items; ValueError on an empty response."""
+        if any(not response for _, response in items):
+            raise ValueError("an empty response has no log-probs to score")
+        order = sorted(range(len(items)), key=lambda i: (len(items[i][1]), items[i][0]))
+        result: list[tuple[float, ...]] = [()] * len(items)
+        with torch.inference_mode(), self._autocast():
+            for start in range(0, len(order), self.settings.train_rows):
+                part = order[start : start + self.settings.train_rows]
+                logps, _ = self._token_logprobs([items[i] for i in part])
+                for row, i in enumerate(part):
+                    result[i] = tuple(logps[row, : len(items[i][1])].double().tolist())
+        return result
+
+    # ---- training
+
+    def update(self, minibatch: Minibatch, loss: MinibatchLoss) -> dict[str, float]:
+        """One AdamW step. Denominators are the minibatch's, so ``train_rows`` never changes the gradient.
+
+        Rows with w a = 0 are not computed when the loss declares them to be exactly 0. A non-finite gradient takes no step and
+        is reported as ``nonfinite = 1``.
+        """
+        totals = Totals.of(minibatch)
+        rows = minibatch.sequences
+        if loss.zero_at_zero_advantage:
+            rows = tuple(s for s in rows if s.weight * s.advantage != 0)
+        self._optimiser.zero_grad(set_to_none=False)
+        sums: dict[str, float] = {"loss": 0.0}
+        for part in _by_length(rows, self.settings.train_rows):
+            with self._autocast():
+                logps, mask = self._token_logprobs([(s.prompt_ids, s.response_ids) for s in part])
+            value, metrics = loss(_loss_inputs(part, logps, mask, minibatch.index), totals)
+            value.backward()
+            sums["loss"] += float(value.detach())
+            for name, x in metrics.items():
+                sums[name] = sums.get(name, 0.0) + float(x)
+        for p in self.model.parameters():  # an all-zero minibatch still is an optimiser step: momentum and decay act
+            if p.grad is None:
+                p.grad = torch.zeros_like(p)
+        norm = float(torch.nn.utils.clip_grad_norm_(self.model.parameters(), self._clip_norm))
+        finite = math.isfinite(norm)
+        if finite:
+            self._optimiser.step()
+        own, peer = totals.tokens - totals.peer_tokens, totals.peer_tokens
+        counts = {"own_tokens": own, "peer_tokens": peer, "computed_sequences": len(rows), "sequences": totals.sequences}
+        return {**sums, **counts, "grad_norm": norm if finite else 0.0, "nonfinite": float(not finite)}
+
+    def sync(self) -> None:
+        """The sampler reads the trained weights themselves: nothing to do."""
+
+    # ---- state
+
+    def save(self, directory: Path) -> None:
+        """``weights.safetensors`` and ``optimiser.safetensors`` in an existing directory."""
+        save_file({k: p.detach().contiguous() for k, p in self.model.named_parameters()}, directory / "weights.safetensors")
+        names: dict[Tensor, str] = {p: k for k, p in self.model.named_parameters()}
+        state = {f"{names[p]}/{k}": v.contiguous() for p, s in self._optimiser.state.items() for k, v in s.items()}
+        save_file(state, directory / "optimiser.safetensors")
+
+    def load(self, directory: Path) -> None:
+        """Restore what ``save`` wrote, bit for bit. ``optimiser.safetensors`` may be absent (evaluation only)."""
+        weights = load_file(directory / "weights.safetensors")
+        with torch.no_grad():
+            for k, p in self.model.named_parameters():
+                p.copy_(weights[k])
+        if (directory / "optimiser.safetensors").exists():
+            state = load_file(directory / "optimiser.safetensors")
+            self._optimiser.state.clear()  # a checkpoint from before the first update has no moments
+            for k, p in self.model.named_parameters():
+                mine = {name.rpartition("/")[2]: v for name, v in state.items() if name.rpartition("/")[0] == k}
+                if mine:
+                    # AdamW keeps its step counter on the CPU and its moments beside the weights.
+                    self._optimiser.state[p] = {n: v if n == "step" else v.to(p.device) for n, v in mine.items()}
+
+    def weights_sha256(self) -> str:
+        """Hash of names, shapes and bytes of all parameters."""
+        digest = hashlib.sha256()
+        for k, p in sorted(self.model.named_parameters()):
+            digest.update(f"{k}{tuple(p.shape)}".encode())
+            digest.update(p.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+    def export(self, directory: Path) -> None:
+        """A Hugging Face directory (weights, config, tokenizer) for any other tool."""
+        self.model.save_pretrained(directory)
+        self.codec.tokenizer.save_pretrained(directory)
+
+    def close(self) -> None:
+        """Release the model's memory."""
+        del self.model, self._optimiser
+
+
+def _by_length(rows: Seq[Sequence], size: int) -> list[tuple[Sequence, ...]]:
+    # Short with short saves padding; prompts stay together where lengths tie, so their prefix is shared.
+    ordered = sorted(rows, key=lambda s: (len(s.response_ids), s.prompt_ids)) if len(rows) > size else list(rows)
+    return [tuple(ordered[i : i + size]) for i in range(0, len(ordered), size)]
+
+
+def _loss_inputs(rows: tuple[Sequence, ...], logprobs: Tensor, mask: Tensor, index: int) -> LossInputs:
+    width, device = logprobs.shape[1], logprobs.device
+
+    def column(values: Seq[float] | Seq[Seq[float]]) -> Tensor:
+        return torch.tensor(values, dtype=torch.float32, device=device)
+
+    # Padding holds 0 in both log-prob tensors and 0 in the mask: it is never a token, so never a probability of 1.
+    old = column([[*s.old_logprobs, *[0.0] * (width - len(s.old_logprobs))] for s in rows])
+    return LossInputs(
+        logprobs=logprobs,
+        old_logprobs=old,
+        mask=mask.float(),
+        advantages=column([s.advantage for s in rows]),
+        weights=column([s.weight for s in rows]),
+        is_peer=torch.tensor([s.is_peer for s in rows], device=device),
+        source_mean=column([s.source_mean_logprob for s in rows]),
+        minibatch_index=index,
+    )

@@ -1,0 +1,75 @@
+"""Which prompts move in which direction.
+
+A selection has the signature ``(groups, rng, **hyperparameters) -> Selection``. It sees success counts only: which text is
+admitted is decided later (compatibility.py). A direction is an ordered pair (source, receiver).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Protocol
+
+import numpy as np
+
+from graft.types import GroupsByModel
+
+Direction = tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """``candidates`` and ``selected`` map each direction to prompt ids; ``limits`` to m, the size asked for before ties."""
+
+    candidates: Mapping[Direction, tuple[str, ...]]
+    selected: Mapping[Direction, tuple[str, ...]]
+    limits: Mapping[Direction, int]
+
+
+class Select(Protocol):
+    """The signature above."""
+
+    __name__: str
+
+    def __call__(self, groups: GroupsByModel, rng: np.random.Generator) -> Selection: ...
+
+
+def no_selection(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """Nothing moves (independent training)."""
+    return Selection({}, {}, {})
+
+
+def select_with_ties(counts: Mapping[str, int], m: int) -> tuple[str, ...]:
+    """SelectWithTies of section 4.1: the m prompts of highest count and every prompt tied with the m-th; () when m = 0.
+
+    The result keeps the order of ``counts`` (batch order). m may exceed the number of prompts: then all are kept.
+    Raises ValueError when m is negative.
+    """
+    if m < 0:
+        raise ValueError(f"m = {m}: the number of prompts to select cannot be negative")
+    if m == 0 or not counts:
+        return ()
+    threshold = sorted(counts.values(), reverse=True)[min(m, len(counts)) - 1]
+    return tuple(q for q, k in counts.items() if k >= threshold)
+
+
+def complementary_counts(groups: GroupsByModel, source: str, receiver: str) -> dict[str, int]:
+    """C_{source->receiver} of eq. 4 as {prompt id: k_source}: the receiver's group all failed, the source's is mixed."""
+    failed = {g.prompt.id for g in groups[receiver] if g.all_fail}
+    return {g.prompt.id: g.successes for g in groups[source] if g.prompt.id in failed and not g.all_fail and not g.all_pass}
+
+
+def complementary_balanced(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """GRAFT: m = min(|C_AB|, |C_BA|) for each unordered pair, then SelectWithTies by the source's success count in both directions."""
+    candidates: dict[Direction, tuple[str, ...]] = {}
+    selected: dict[Direction, tuple[str, ...]] = {}
+    limits: dict[Direction, int] = {}
+    for a, b in combinations(groups, 2):
+        counts = {(s, r): complementary_counts(groups, s, r) for s, r in ((a, b), (b, a))}
+        m = min(map(len, counts.values()))
+        for direction, by_prompt in counts.items():
+            candidates[direction] = tuple(by_prompt)
+            selected[direction] = select_with_ties(by_prompt, m)
+            limits[direction] = m
+    return Selection(candidates, selected, limits)

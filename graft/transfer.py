@@ -1,0 +1,40 @@
+"""What a selected prompt hands over, and what happens to the receiver's own group.
+
+A transfer has the signature ``(own, peer, rng, **hyperparameters) -> Transferred``: the receiver's and the source's rollout
+group of one selected prompt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from graft.types import Group
+
+
+@dataclass(frozen=True, slots=True)
+class Transferred:
+    """``keep_own``: whether the receiver's own group stays in its batch. ``indices``: which peer responses are offered."""
+
+    keep_own: bool
+    indices: tuple[int, ...]
+
+
+class Transfer(Protocol):
+    """The signature above."""
+
+    __name__: str
+
+    def __call__(self, own: Group, peer: Group, rng: np.random.Generator) -> Transferred: ...
+
+
+def nothing(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
+    """No peer data."""
+    return Transferred(True, ())
+
+
+def replace_group(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
+    """GRAFT (4.1): the whole peer group, successes and failures, takes the place of the receiver's failed group."""
+    return Transferred(False, tuple(range(len(peer.responses))))

@@ -1,0 +1,158 @@
+"""``python -m sweeps.launch table2 --scale cpu``: freeze the runs behind a table and bring the missing ones to their end.
+
+Local jobs are separate processes (one thread each by default), longest first, ``--jobs`` at a time. Each writes its own log;
+this process shows their progress from their metrics files, so a job never depends on its launcher staying alive.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from experiments.errors import EXIT_USER_ERROR, UserError
+from experiments.files import iter_jsonl
+from experiments.progress import Display, summary
+from experiments.run_record import RunRecord
+from experiments.train import check, freeze
+from sweeps.cells import cells, load_spec, unique_runs
+
+POLL_S = 0.5
+
+
+def job_environment(threads: int) -> dict[str, str]:
+    """OpenMP must be bounded before torch is imported: two 2-thread processes on 2 cores are many times slower than two of 1."""
+    return os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
+
+
+def cost(record: RunRecord) -> int:
+    """A rough size for ordering: models trained, then steps. Untouched models come last."""
+    return 0 if record.config["recipe"]["method"]["name"] == "base" else len(record.config["recipe"]["models"])
+
+
+@dataclass
+class LocalJob:
+    """One ``experiments.job`` process and how far it was seen."""
+
+    record: RunRecord
+    process: subprocess.Popen[bytes]
+    log: Path
+    shown: int = 0
+    offset: int = 0
+    note: str = ""
+    rows: list[Any] = field(default_factory=list)
+
+    @classmethod
+    def start(cls, record: RunRecord, threads: int) -> LocalJob:
+        log = record.path / "job.log"
+        with open(log, "ab") as out:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "experiments.job", str(record.path)],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                env=job_environment(threads),
+                start_new_session=True,
+            )
+        return cls(record, process, log)
+
+    def show(self, display: Display) -> None:
+        """Report the newest finished step, or the evaluation files present."""
+        metrics = self.record.path / "metrics.jsonl"
+        status = self.record.status()
+        if status["state"] == "running" and metrics.exists():
+            last = None
+            for last in iter_jsonl(metrics):
+                pass
+            if last is not None and last["step"] != self.shown:
+                self.shown = last["step"]
+                display.update(self.record.path.name, last["step"], status["steps"], summary(last))
+        else:
+            e = self.record.config["recipe"]["evaluation"]
+            total = len(self.record.config["recipe"]["models"]) * len(e["benchmarks"]) * len(e["seeds"])
+            done = len(list(self.record.path.glob("eval/*/*/run*.jsonl")))
+            if done:
+                display.update(f"{self.record.path.name} evaluation", done, total)
+
+    def last_lines(self, count: int = 8) -> str:
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+
+
+def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Display) -> int:
+    """Run every unfinished record; the worst exit code of the children (0 when all are done)."""
+    waiting = sorted((r for r in records if not r.done), key=cost, reverse=True)
+    display.say(f"{len(records)} runs behind the table, {len(records) - len(waiting)} done already, {len(waiting)} to run, {jobs} at a time")
+    running: list[LocalJob] = []
+    worst = 0
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                running.append(LocalJob.start(waiting.pop(0), threads))
+                display.say(f"started {running[-1].record.path} (log: {running[-1].log})")
+            time.sleep(POLL_S)
+            for job in list(running):
+                job.show(display)
+                code = job.process.poll()
+                if code is None:
+                    continue
+                running.remove(job)
+                if code != 0 or not job.record.done:
+                    worst = max(worst, abs(code) or 1)
+                    display.say(f"FAILED {job.record.path} (exit code {code}); the last lines of {job.log}:\n{job.last_lines()}")
+                else:
+                    display.say(f"done {job.record.path}")
+    except KeyboardInterrupt:
+        for job in running:
+            job.process.terminate()
+        display.say("interrupted; run the same command again to continue where the runs stopped")
+        return 130
+    return worst
+
+
+def launch(table: str, *, scale: str, seeds: Sequence[int], pairs: Sequence[str], jobs: int, extra: Sequence[str]) -> int:
+    """Freeze first, all of it, then run: a mistake in any cell stops everything before anything starts."""
+    spec = load_spec(table)
+    wanted = [c for seed in seeds for pair in (pairs or [spec["pair"]]) for c in cells(spec, scale=scale, seed=seed, pair=pair)]
+    runs, lacking = unique_runs(wanted, extra)
+    if not runs:
+        raise UserError(f"{table}: none of its methods exists in this version")
+    for plan, options in runs.values():
+        check(plan, options)
+    with Display() as display:
+        if lacking:
+            display.say(f"not in this version, left out: {', '.join(sorted({c.method for c in lacking}))}")
+        records = [freeze(plan, options) for plan, options in runs.values()]
+        return run_local(records, jobs, next(iter(runs.values()))[1].threads, display)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m sweeps.launch", description=__doc__)
+    parser.add_argument("table")
+    parser.add_argument("--scale", default="cpu")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--pairs", nargs="+", default=[])
+    parser.add_argument("--jobs", type=int, default=0, help="runs at a time; 0 means one per core")
+    parser.add_argument("extra", nargs="*", help="further Hydra overrides for every run")
+    args = parser.parse_args(argv)
+    try:
+        return launch(
+            args.table,
+            scale=args.scale,
+            seeds=args.seeds,
+            pairs=args.pairs,
+            jobs=args.jobs or len(os.sched_getaffinity(0)),
+            extra=args.extra,
+        )
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return EXIT_USER_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())
