@@ -16,7 +16,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup reproduce-table2 sweep-table2 check test bench-rollout tiny-models clean-venv
+.PHONY: help setup reproduce-table2 compare-seeds check test bench-rollout tiny-models clean-venv
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -36,7 +36,7 @@ reproduce-table2: $(STAMP) ## train, evaluate, write and print table 2 [SCALE=sm
 
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about an hour on 2 cores), then the per-seed table
 	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3
-	@$(PY) -m analysis seeds --scale $(SCALE)
+	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests
 	$(VENV)/bin/ruff format --check .

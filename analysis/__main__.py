@@ -1,4 +1,7 @@
-"""``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv."""
+"""``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv.
+
+``--over-seeds`` prints the same rows for every pair and training seed on record instead.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from pathlib import Path
 
 from analysis.collect import open_runs
 from analysis.footer import SCALE_NOTES
+from analysis.seeds import print_seeds, seed_rows
 from analysis.spec import load_spec
 from analysis.tables import Table, from_reported, from_runs
 from analysis.terminal import print_table
@@ -28,6 +32,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--root", type=Path, default=Path("runs"), help="folder of the experiments (default: runs)")
     parser.add_argument("--experiment", default="paper", help="folder of the runs under --root (default: paper)")
     parser.add_argument("--seed", type=int, default=0, help="training seed (default: 0)")
+    parser.add_argument("--over-seeds", action="store_true", help="every pair and training seed on record, to the terminal")
     parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv}")
     parser.add_argument("--specs", type=Path, default=PROJECT / "paper_tables/specs", help="folder of the table specs")
     parser.add_argument("--methods", type=Path, default=PROJECT / "sweeps/conf/method", help="folder with one YAML per method")
@@ -50,6 +55,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
+        if args.over_seeds:
+            records = open_runs(args.root / args.experiment)
+            print_seeds(seed_rows(load_spec(args.table, args.specs), records, scale=args.scale, methods=args.methods), args.scale)
+            return 0
         table = build(args)
         written = write_all(table, args.out) if args.out else []
     except UserError as e:

@@ -14,13 +14,14 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config import CONF
+from experiments.config import CONF, quote_numbers
 from experiments.errors import EXIT_USER_ERROR, UserError
 
 
 def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
     """Run ``task(overrides)`` under Hydra (so -m, --help and launchers work) and return the exit code."""
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and exiting with 1
+    sys.argv = [sys.argv[0], *quote_numbers(sys.argv[1:])]
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
     def entry(_: DictConfig) -> Any:
@@ -35,11 +36,6 @@ def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
         print(f"error: configuration: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
     return 0
-
-
-def require_known(keys: Sequence[str], argv: Sequence[str]) -> dict[str, str]:
-    """``key=value`` arguments that an entry point reads itself; removed from what Hydra sees by the caller."""
-    return {k: v for k, _, v in (a.partition("=") for a in argv) if k in keys and v}
 
 
 def existing_dir(path: str, what: str) -> Path:

@@ -79,6 +79,7 @@ class TrainingSection(_Frozen):
     weight_decay: float = Field(ge=0)
     max_grad_norm: float = Field(gt=0)
     precision: Literal["float32", "bfloat16"]
+    old_logprobs: Literal["sampler", "recomputed"]
     validation_every: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
     selection: Literal["best", "held_out", "last"]
@@ -180,14 +181,27 @@ class RunPlan:
         return run_name(self.cell, fingerprint(self.recipe))
 
 
+def quote_numbers(overrides: Sequence[str]) -> list[str]:
+    """``pair=1,2`` -> ``pair='1','2'``: Hydra reads a bare number as an int and then refuses it as the name of a group's option."""
+    quoted = []
+    for o in overrides:
+        key, equals, value = o.partition("=")
+        parts = value.split(",")
+        if key in GROUPS and equals and any(p.isdigit() for p in parts):
+            value = ",".join(f"'{p}'" if p.isdigit() else p for p in parts)
+        quoted.append(f"{key}{equals}{value}")
+    return quoted
+
+
 def load_config(overrides: Sequence[str]) -> Config:
     """Compose ``sweeps/conf`` with Hydra overrides and validate. Every mistake is a UserError that names the key."""
+    overrides = quote_numbers(overrides)
     try:
         if GlobalHydra.instance().is_initialized():
-            raw = compose("config", overrides=list(overrides))
+            raw = compose("config", overrides=overrides)
         else:
             with initialize_config_dir(str(CONF), version_base="1.3"):
-                raw = compose("config", overrides=list(overrides))
+                raw = compose("config", overrides=overrides)
         return Config.model_validate(OmegaConf.to_container(raw, resolve=True, throw_on_missing=True))
     except ValidationError as e:
         raise UserError(explain(e)) from e
@@ -237,7 +251,9 @@ def chosen_models(config: Config) -> tuple[str, ...]:
         return config.pair.models
     slots = tuple(slot for slot, name in names.items() if config.model in (slot, name))
     if not slots:
-        raise UserError(f"model={config.model} is not in pair {config.pair.name}, which has {', '.join([*names, *names.values()])}")
+        raise UserError(
+            f"model={config.model} is not in pair {config.pair.name}, which has {', '.join([*names, *names.values()])}"
+        )
     return slots
 
 
@@ -248,7 +264,9 @@ def _recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         return [_one(config, (slot,), joint=False) for slot in slots]
     method = config.method.build()
     if method.joint and config.model is not None:
-        raise UserError(f"method {method.name} trains its models in one run; model= selects one model of an independent method only")
+        raise UserError(
+            f"method {method.name} trains its models in one run; model= selects one model of an independent method only"
+        )
     groups = [slots] if method.joint else [(slot,) for slot in slots]
     return [_one(config, group, joint=method.joint) for group in groups]
 
@@ -256,10 +274,13 @@ def _recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
 def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[str, Any], dict[str, Any]]:
     from experiments.tasks import describe_prompt_set
 
-    models = [{"name": config.scale.models[s].name, "stands_for": s, "source": identity(config.scale.models[s].source)} for s in slots]
+    models = [
+        {"name": config.scale.models[s].name, "stands_for": s, "source": identity(config.scale.models[s].source)} for s in slots
+    ]
     base = config.method.name == "base"
     benchmarks = [
-        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, config.data.root) for b in config.data.benchmarks
+        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, config.data.root)
+        for b in config.data.benchmarks
     ]
     training = config.scale.training.model_dump()
     if base:  # nothing of the training enters the recipe of an untouched model, so it is one run whatever trains beside it
@@ -277,7 +298,9 @@ def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[s
         recipe["data"]["train"] = describe_prompt_set(config.data.train, config.data.root)
         if config.scale.training.selection == "held_out":
             if config.data.validation is None:
-                raise UserError("selection=held_out needs data.validation, a prompt set that no benchmark contains; this data group has none")
+                raise UserError(
+                    "selection=held_out needs data.validation, a prompt set that no benchmark contains; this data group has none"
+                )
             recipe["data"]["validation"] = describe_prompt_set(config.data.validation, config.data.root)
     cell = {
         "method": config.method.name,

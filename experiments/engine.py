@@ -43,6 +43,7 @@ def loop_settings(record: RunRecord) -> LoopSettings:
         n=recipe["method"]["n"],
         sampling=SamplingSettings(t["temperature"], t["top_p"], t["max_response_tokens"]),
         max_steps=t["max_steps"],
+        old_logprobs=t["old_logprobs"],
     )
 
 
@@ -70,7 +71,11 @@ def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> 
     for model in recipe["models"]:
         source = paths.get(model["name"], model["source"])
         if identity(source) != model["source"]:
-            raise UserError(f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})")
+            raise UserError(
+                f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})"
+            )
         path = resolve_model_path(source)
-        policies[model["name"]] = TorchPolicy(model["name"], Path(path), settings, optimiser, prompt_suffix=recipe["data"]["prompt_suffix"])
+        policies[model["name"]] = TorchPolicy(
+            model["name"], Path(path), settings, optimiser, prompt_suffix=recipe["data"]["prompt_suffix"]
+        )
     return policies

@@ -24,7 +24,9 @@ def evaluate_run(path: Path) -> None:
     record = RunRecord.open(existing_dir(str(path), "run"))
     options = options_from_json(read_json(path / "options.json") | {"evaluate": True})
     if record.config["recipe"]["method"]["name"] != "base" and not (path / "selected.json").exists():
-        raise UserError(f"{path} has not finished training. Run experiments.train with its recipe first; it continues where it stopped.")
+        raise UserError(
+            f"{path} has not finished training. Run experiments.train with its recipe first; it continues where it stopped."
+        )
     with Display() as display:
         finish(record, options, display)
 

@@ -20,7 +20,7 @@ from graft.policies.sampling import sample_seed
 from graft.types import Group, Prompt, SamplingSettings, StepKey
 from graft.verifier import Verifier
 
-OnFile = Callable[[str, int, int], None]
+OnRun = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True)
@@ -42,14 +42,18 @@ class Sampler:
         groups = self.groups(policy, prompts, StepKey(self.seed, f"validation/{name}", step))
         return sum(g.successes / len(g.responses) for g in groups) / len(groups)
 
-    def validate(self, policy: Policy, step: int) -> dict[str, float]:
-        """pass@1 of every benchmark. All items go through the sampler in one batch, which is what makes it quick."""
+    def all_benchmarks(self, policy: Policy, key: StepKey) -> dict[str, list[Group]]:
+        """Groups by benchmark. All items go through the sampler in one batch, which is what makes it quick."""
         flat = [(name, p) for name, prompts in self.benchmarks.items() for p in prompts]
-        groups = self.groups(policy, [p for _, p in flat], StepKey(self.seed, "validation", step))
-        scores: dict[str, list[float]] = {name: [] for name in self.benchmarks}
-        for (name, _), g in zip(flat, groups, strict=True):
-            scores[name].append(g.successes / len(g.responses))
-        return {name: sum(values) / len(values) for name, values in scores.items()}
+        by_name: dict[str, list[Group]] = {name: [] for name in self.benchmarks}
+        for (name, _), g in zip(flat, self.groups(policy, [p for _, p in flat], key), strict=True):
+            by_name[name].append(g)
+        return by_name
+
+    def validate(self, policy: Policy, step: int) -> dict[str, float]:
+        """pass@1 of every benchmark."""
+        sampled = self.all_benchmarks(policy, StepKey(self.seed, "validation", step))
+        return {name: sum(g.successes / len(g.responses) for g in groups) / len(groups) for name, groups in sampled.items()}
 
 
 def average(scores: Mapping[str, float]) -> float:
@@ -70,41 +74,49 @@ def rows_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
     return record.path / "eval" / model / benchmark / f"run{run}.jsonl"
 
 
-def evaluate(record: RunRecord, options: Options, on_file: OnFile) -> None:
+def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
     """Write the missing evaluation files of the selected checkpoints, then the completion record. Caller holds the lock.
 
-    A file appears whole or not at all, so an interrupted evaluation repeats at most one benchmark of one run.
+    A file appears whole or not at all, so an interrupted evaluation repeats at most one run of one model.
     """
     recipe = record.config["recipe"]
     base = recipe["method"]["name"] == "base"
     if not base and not (record.path / "selected.json").exists():
-        raise UserError(f"{record.path} has not finished training, so no checkpoint is selected. Run experiments.train for it first.")
+        raise UserError(
+            f"{record.path} has not finished training, so no checkpoint is selected. Run experiments.train for it first."
+        )
     started = time.perf_counter()
     set_threads(options.threads)
     attempt = record.new_attempt()
     policies = build_policies(record, options.model_paths, options.device)
     selected = {} if base else read_json(record.path / "selected.json")
-    todo = [(m, b["name"], r) for m in policies for r in range(len(recipe["evaluation"]["seeds"])) for b in recipe["evaluation"]["benchmarks"]]
+    todo = [(name, run, seed) for name in policies for run, seed in enumerate(recipe["evaluation"]["seeds"])]
     with Verifier() as verifier:
         sampler = sampler_of(record, options, verifier)
         for name, policy in policies.items():
             if name in selected:
                 policy.load(record.path / "best" / name / f"step-{selected[name]['step']:06d}")
-        for number, (name, benchmark, run) in enumerate(todo, 1):
-            target = rows_file(record, name, benchmark, run)
-            if not target.exists():
-                rows = evaluation_rows(sampler, policies[name], benchmark, run, recipe["evaluation"]["seeds"][run])
-                write_atomic(target, "".join(canonical_json(row) + "\n" for row in rows))
-            on_file(name, number, len(todo))
+        for number, (name, run, seed) in enumerate(todo, 1):
+            evaluate_once(record, sampler, policies[name], run, seed)
+            on_run(name, number, len(todo))
     write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
     for policy in policies.values():
         policy.close()
 
 
-def evaluation_rows(sampler: Sampler, policy: Policy, benchmark: str, run: int, seed: int) -> list[dict[str, Any]]:
-    """One row per item and sample of one evaluation run."""
-    key = StepKey(seed, f"evaluation/{benchmark}", 0)
-    groups = sampler.groups(policy, sampler.benchmarks[benchmark], key)
+def evaluate_once(record: RunRecord, sampler: Sampler, policy: Policy, run: int, seed: int) -> None:
+    """One evaluation run of one model: a file per benchmark. Nothing is sampled when all of them exist."""
+    files = {benchmark: rows_file(record, policy.name, benchmark, run) for benchmark in sampler.benchmarks}
+    if all(f.exists() for f in files.values()):
+        return
+    key = StepKey(seed, "evaluation", 0)
+    for benchmark, groups in sampler.all_benchmarks(policy, key).items():
+        rows = evaluation_rows(benchmark, run, groups, key)
+        write_atomic(files[benchmark], "".join(canonical_json(row) + "\n" for row in rows))
+
+
+def evaluation_rows(benchmark: str, run: int, groups: Sequence[Group], key: StepKey) -> list[dict[str, Any]]:
+    """One row per item and sample."""
     return [
         {
             "benchmark": benchmark,
@@ -112,7 +124,7 @@ def evaluation_rows(sampler: Sampler, policy: Policy, benchmark: str, run: int, 
             "item": g.prompt.id,
             "sample": i,
             "seed": sample_seed(key, g.prompt.id, i),
-            "response": r.text.encode("utf-8", "backslashreplace").decode(),
+            "response": r.text,
             "extracted": r.verdict.extracted if r.verdict else None,
             "gold": g.prompt.gold,
             "correct": bool(r.reward),

@@ -65,7 +65,9 @@ class JsonlWriter:
         keep = complete_bytes(path)
         if offset is not None:
             if offset > keep:
-                raise ValueError(f"{path} holds {keep} complete bytes but the checkpoint expects {offset}; rows were removed from it")
+                raise ValueError(
+                    f"{path} holds {keep} complete bytes but the checkpoint expects {offset}; rows were removed from it"
+                )
             keep = offset
         self._file = open(path, "ab")
         self._file.truncate(keep)
@@ -96,4 +98,6 @@ def iter_jsonl(path: Path) -> Iterator[Any]:
             try:
                 yield json.loads(line)
             except (json.JSONDecodeError, UnicodeDecodeError) as e:
-                raise ValueError(f"{path}:{number}: not a JSON row ({e}); it is not the last line, so it was not torn by a kill") from e
+                raise ValueError(
+                    f"{path}:{number}: not a JSON row ({e}); it is not the last line, so it was not torn by a kill"
+                ) from e

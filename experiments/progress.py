@@ -14,7 +14,9 @@ PLAIN_EVERY_S = 5.0
 
 def summary(metrics: Mapping[str, Any]) -> str:
     """One line: pass rate and all-fail share per model, groups exchanged per direction."""
-    models = "  ".join(f"{m}: pass {v['reward_mean']:.2f} all-fail {v['all_fail_share']:.2f}" for m, v in metrics["models"].items())
+    models = "  ".join(
+        f"{m}: pass {v['reward_mean']:.2f} all-fail {v['all_fail_share']:.2f}" for m, v in metrics["models"].items()
+    )
     moved = " ".join(f"{d['source']}->{d['receiver']} {d['used']}" for d in metrics["exchange"])
     return models + (f"  exchanged: {moved}" if moved else "")
 

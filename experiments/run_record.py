@@ -92,7 +92,9 @@ class RunRecord:
     config: Mapping[str, Any]
 
     @classmethod
-    def create(cls, root: Path, *, cell: Mapping[str, Any], recipe: Mapping[str, Any], deviations: Mapping[str, Any]) -> RunRecord:
+    def create(
+        cls, root: Path, *, cell: Mapping[str, Any], recipe: Mapping[str, Any], deviations: Mapping[str, Any]
+    ) -> RunRecord:
         """Freeze a run under ``root``, or open the directory that already holds this very recipe.
 
         Raises UserError naming the keys if the directory holds another recipe (a changed recipe is another run).
@@ -127,13 +129,17 @@ class RunRecord:
         if config.get("format") != FORMAT:
             raise UserError(f"{file}: format {config.get('format')!r} is not known here (this version reads {FORMAT})")
         if fingerprint(config["recipe"]) != config["fingerprint"]:
-            raise UserError(f"{file}: the recipe was edited after it was frozen (its fingerprint differs). Start a new run instead.")
+            raise UserError(
+                f"{file}: the recipe was edited after it was frozen (its fingerprint differs). Start a new run instead."
+            )
         return cls(Path(path), config)
 
     def require_recipe(self, recipe: Mapping[str, Any]) -> None:
         keys = differing_keys(self.config["recipe"], recipe)
         if keys:
-            raise UserError(f"{self.path} holds another recipe; it differs in {', '.join(keys)}. Use another directory or those values.")
+            raise UserError(
+                f"{self.path} holds another recipe; it differs in {', '.join(keys)}. Use another directory or those values."
+            )
 
     @property
     def done(self) -> bool:

@@ -43,7 +43,9 @@ def task(overrides: Sequence[str]) -> None:
     plans, options = resolve(overrides)
     if options.dry_run:
         for plan in plans:
-            print(json.dumps({"directory": str(options.experiment_root / plan.name), **plan.__dict__}, indent=1, ensure_ascii=False))
+            print(
+                json.dumps({"directory": str(options.experiment_root / plan.name), **plan.__dict__}, indent=1, ensure_ascii=False)
+            )
         return
     for plan in plans:
         check(plan, options)

@@ -41,7 +41,9 @@ def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
             policy.load(found[0] / name)
     record.set_status("running", attempt=int(attempt.name), step=found[1]["step"] if found else 0, steps=total, reason=None)
     with Verifier() as verifier:
-        observer = RunObserver(record, attempt, options, policies, settings, total, found[1] if found else None, verifier, on_step)
+        observer = RunObserver(
+            record, attempt, options, policies, settings, total, found[1] if found else None, verifier, on_step
+        )
         try:
             start = (found[1]["step"] if found else 0) + 1
             cotrain(policies, prompts, method_of(record), settings, verifier.verify_many, start=start, observer=observer)
@@ -113,7 +115,9 @@ class RunObserver:
                 self.validation.append({"step": step, "model": name, "benchmark": benchmark, "pass@1": value})
             decisive = average(scores)
             if held_out is not None:
-                decisive = self.sampler.validate_on(policy, "held_out", load_pinned(held_out, self.options.data_root).prompts, step)
+                decisive = self.sampler.validate_on(
+                    policy, "held_out", load_pinned(held_out, self.options.data_root).prompts, step
+                )
                 self.validation.append({"step": step, "model": name, "benchmark": "held_out", "pass@1": decisive})
             best = self.state["best"].get(name)
             # Ties keep the earlier checkpoint: it is the cheaper one. `last` takes every newer one.
@@ -132,7 +136,11 @@ class RunObserver:
     def selected(self) -> dict[str, Any]:
         """The checkpoint of each model that evaluation uses, and the final weights' hash."""
         return {
-            name: {**self.state["best"][name], "rule": self.training["selection"], "final_weights_sha256": policy.weights_sha256()}
+            name: {
+                **self.state["best"][name],
+                "rule": self.training["selection"],
+                "final_weights_sha256": policy.weights_sha256(),
+            }
             for name, policy in self.policies.items()
         }
 

@@ -10,21 +10,25 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence as Seq
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from graft.exchange import Exchange, exchange
 from graft.methods import Method
 from graft.policies.base import Policy
-from graft.types import Group, Minibatch, Prompt, SamplingSettings, StepKey, Verdict
+from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
 
 VerifyMany = Callable[[Seq[tuple[str, str]]], list[Verdict]]
 
 
 @dataclass(frozen=True)
 class LoopSettings:
-    """Sizes of one run. A step takes ``prompts_per_step`` prompts; an epoch drops the prompts that do not fill a step."""
+    """Sizes of one run. A step takes ``prompts_per_step`` prompts; an epoch drops the prompts that do not fill a step.
+
+    ``old_logprobs`` names pi_old of OWN responses: the sampler's log-probs, or the training engine's, recomputed before the first
+    update (verl's default). In fp32 on the torch engine the two agree within 1e-5; in bf16, or with another sampler, they do not.
+    """
 
     seed: int
     epochs: int
@@ -33,6 +37,11 @@ class LoopSettings:
     n: int
     sampling: SamplingSettings
     max_steps: int | None = None
+    old_logprobs: Literal["sampler", "recomputed"] = "sampler"
+
+    def __post_init__(self) -> None:
+        if self.old_logprobs not in ("sampler", "recomputed"):
+            raise ValueError(f"old_logprobs {self.old_logprobs!r} is not known; use sampler or recomputed")
 
     def steps_per_epoch(self, prompts: int) -> int:
         return prompts // self.prompts_per_step
@@ -139,7 +148,11 @@ def run_step(
     updates: dict[str, list[dict[str, float]]] = {}
     for name, policy in policies.items():
         rng = generator(settings.seed, f"order/{name}", step)
-        minibatches = method.bound("order")(moved.own[name], moved.peer[name], settings.minibatch_prompts, rng)
+        own = moved.own[name]
+        if settings.old_logprobs == "recomputed":
+            with watch(f"{name}/scoring"):
+                own = rescored(policy, own)
+        minibatches = method.bound("order")(own, moved.peer[name], settings.minibatch_prompts, rng)
         with watch(f"{name}/update"):
             updates[name] = _update(policy, minibatches, method, step)
             policy.sync()
@@ -163,6 +176,12 @@ def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:
             responses.append(replace(r, verdict=replace(verdict, seconds=0.0), reward=float(verdict.correct)))
         done.append(replace(g, responses=tuple(responses)))
     return tuple(done)
+
+
+def rescored(policy: Policy, groups: Seq[SequenceGroup]) -> tuple[SequenceGroup, ...]:
+    """Own groups with ``old_logprobs`` from ``policy.score``; call before the policy's first update of the step."""
+    scores = iter(policy.score([(s.prompt_ids, s.response_ids) for g in groups for s in g.sequences]))
+    return tuple(replace(g, sequences=tuple(replace(s, old_logprobs=next(scores)) for s in g.sequences)) for g in groups)
 
 
 def _update(policy: Policy, minibatches: Seq[Minibatch], method: Method, step: int) -> list[dict[str, float]]:

@@ -103,6 +103,10 @@ def exchange(
     (default: all, allowed only while nothing has to be scored); a model in ``groups_by_model`` alone is a donor. ``rng`` is used by
     methods that draw. Raises ValueError when prompts or group sizes disagree between models, or a group is used unverified.
     """
+    if not groups_by_model or not set(receivers or ()) <= set(groups_by_model):
+        raise ValueError(
+            f"receivers {sorted(receivers or ())} need groups of their own; there are groups of {sorted(groups_by_model)}"
+        )
     by_prompt = _by_prompt(groups_by_model)
     learners = tuple(groups_by_model) if receivers is None else tuple(r for r in groups_by_model if r in receivers)
     selection = method.bound("selection")(groups_by_model, rng)

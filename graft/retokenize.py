@@ -49,7 +49,9 @@ class TextCodec:
 
     @cached_property
     def special_ids(self) -> frozenset[int]:
-        return frozenset(self.tokenizer.all_special_ids) | self.eos_ids
+        # Named special tokens are not all: Llama's header or Qwen's vision tokens are special only in the added vocabulary.
+        added = (i for i, token in self.tokenizer.added_tokens_decoder.items() if token.special)
+        return frozenset(self.tokenizer.all_special_ids) | frozenset(added) | self.eos_ids
 
     @property
     def eos_id(self) -> int:

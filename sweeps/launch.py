@@ -11,10 +11,10 @@ import os
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from experiments.errors import EXIT_USER_ERROR, UserError
 from experiments.files import iter_jsonl
@@ -44,9 +44,6 @@ class LocalJob:
     process: subprocess.Popen[bytes]
     log: Path
     shown: int = 0
-    offset: int = 0
-    note: str = ""
-    rows: list[Any] = field(default_factory=list)
 
     @classmethod
     def start(cls, record: RunRecord, threads: int) -> LocalJob:
@@ -67,12 +64,10 @@ class LocalJob:
         metrics = self.record.path / "metrics.jsonl"
         status = self.record.status()
         if status["state"] == "running" and metrics.exists():
-            last = None
-            for last in iter_jsonl(metrics):
-                pass
-            if last is not None and last["step"] != self.shown:
-                self.shown = last["step"]
-                display.update(self.record.path.name, last["step"], status["steps"], summary(last))
+            for last in deque(iter_jsonl(metrics), maxlen=1):
+                if last["step"] != self.shown:
+                    self.shown = last["step"]
+                    display.update(self.record.path.name, last["step"], status["steps"], summary(last))
         else:
             e = self.record.config["recipe"]["evaluation"]
             total = len(self.record.config["recipe"]["models"]) * len(e["benchmarks"]) * len(e["seeds"])
@@ -87,7 +82,9 @@ class LocalJob:
 def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Display) -> int:
     """Run every unfinished record; the worst exit code of the children (0 when all are done)."""
     waiting = sorted((r for r in records if not r.done), key=cost, reverse=True)
-    display.say(f"{len(records)} runs behind the table, {len(records) - len(waiting)} done already, {len(waiting)} to run, {jobs} at a time")
+    display.say(
+        f"{len(records)} runs behind the table, {len(records) - len(waiting)} done already, {len(waiting)} to run, {jobs} at a time"
+    )
     running: list[LocalJob] = []
     worst = 0
     try:

@@ -20,7 +20,7 @@ PINS: Mapping[str, tuple[int, str]] = {
     "arith-heldout": (48, "9bfdff9f91e3953901cf06387d3870e13d35785fce495b970c571507d72951dc"),
     "arith-multiply": (36, "e1bae555e9c5d1fedc725ef213c4472bf9e5539ea2970b7d6aeacbf6aaf95a6a"),
     "arith-teens": (36, "65174be7a5dbd6098bb7a42c132cfe441fb9165bfda0d79847287fd706b1f0c9"),
-    "arith-tens": (33, "3ba48d5bd698a4facb3ae862553ca8dc8fc2288e749569f3fb074406d6e2112a"),
+    "arith-unseen": (36, "7b6245f2a45fee2df1f0850ccf63eb45fc269e3a113ccf820548e468bde9ca1b"),
     "arith-aside": (36, "ad60cc982a43779e9303291192874b1c80df9022365d3716bfd84cfbc369af37"),
 }
 
@@ -58,7 +58,9 @@ def load_prompt_set(source: str, root: str | None = None) -> PromptSet:
         raise UserError(f"unknown prompt set {source!r}; known: {', '.join(known_sets())}")
     loaded = PromptSet.of(source, tuple(arithmetic.SETS[source]()))
     if PINS.get(source) != (len(loaded.prompts), loaded.sha256):
-        raise UserError(f"prompt set {source} is not the pinned one: {len(loaded.prompts)} items, sha256 {loaded.sha256}; the generator changed")
+        raise UserError(
+            f"prompt set {source} is not the pinned one: {len(loaded.prompts)} items, sha256 {loaded.sha256}; the generator changed"
+        )
     return loaded
 
 

@@ -18,6 +18,7 @@ Triple = tuple[int, int, int]
 OPERATIONS: dict[str, Callable[[int, int], int]] = {"+": lambda x, y: x + y, "-": lambda x, y: x - y, "*": lambda x, y: x * y}
 OP_PAIRS = tuple((x, y) for x in "+-*" for y in "+-*")
 ASIDES = ("It is late. ", "Today is cold. ", "This is easy. ")
+UNSEEN_ASIDES = ("Listen well. ", "Here comes one more. ", "Take care. ")
 DIGITS = range(1, 10)
 
 
@@ -80,12 +81,16 @@ def message(family: Family, t: Triple, aside: str = "") -> str:
 
 
 def _prompts(
-    name: str, per_family: Callable[[int], int], families: tuple[Family, ...], pool: Callable[[Family], Sequence[Triple]], asides: bool = False
+    name: str,
+    per_family: Callable[[int], int],
+    families: tuple[Family, ...],
+    pool: Callable[[Family], Sequence[Triple]],
+    asides: Sequence[str] = ("",),
 ) -> Iterator[Prompt]:
     for number, family in enumerate(families):
         rng = random.Random(f"{name}/{family.name}")
         for t in rng.sample(pool(family), per_family(number)):
-            aside = rng.choice(ASIDES) if asides else ""
+            aside = rng.choice(asides)
             final = results(family.ops, t)[1]  # type: ignore[index]
             yield Prompt(f"{name}/{family.name}/{t[0]}-{t[1]}-{t[2]}", message(family, t, aside), str(final), (family.name,))
 
@@ -122,15 +127,14 @@ def teens() -> Iterator[Prompt]:
     return _prompts("arith-teens", lambda i: 3, FAMILIES, lambda f: triples(f.ops, range(10, 20), reserved=True))
 
 
-def tens() -> Iterator[Prompt]:
-    """A first operand of 20..60, which no training prompt has."""
-    families = tuple(f for f in FAMILIES if f.ops != ("*", "*"))
-    return _prompts("arith-tens", lambda i: 3, families, lambda f: triples(f.ops, range(20, 61), reserved=True))
+def unseen() -> Iterator[Prompt]:
+    """Held-out triples after a sentence that no training text has."""
+    return _prompts("arith-unseen", lambda i: 3, FAMILIES, lambda f: triples(f.ops, DIGITS, reserved=True), UNSEEN_ASIDES)
 
 
 def aside() -> Iterator[Prompt]:
     """Held-out triples after a sentence that has nothing to do with the question."""
-    return _prompts("arith-aside", lambda i: 3, FAMILIES, lambda f: triples(f.ops, DIGITS, reserved=True), asides=True)
+    return _prompts("arith-aside", lambda i: 3, FAMILIES, lambda f: triples(f.ops, DIGITS, reserved=True), ASIDES)
 
 
 SETS: dict[str, Callable[[], Iterator[Prompt]]] = {
@@ -139,6 +143,6 @@ SETS: dict[str, Callable[[], Iterator[Prompt]]] = {
     "arith-heldout": heldout,
     "arith-multiply": multiply,
     "arith-teens": teens,
-    "arith-tens": tens,
+    "arith-unseen": unseen,
     "arith-aside": aside,
 }

@@ -24,13 +24,19 @@ def read_prompts(source: str, root: str | None) -> tuple[Prompt, ...]:
     UserError when the root or the file is missing, a field is absent, or the number of rows is not the pinned one.
     """
     if root is None:
-        raise UserError(f"data set {source} is read from a local file: give data.root=<directory with {file_name(source)}> (docs/data.md)")
+        raise UserError(
+            f"data set {source} is read from a local file: give data.root=<directory with {file_name(source)}> (docs/data.md)"
+        )
     path = Path(root) / file_name(source)
     if not path.is_file():
-        raise UserError(f"{path} does not exist. Put the {ITEMS[source]} items of {source} there (docs/data.md), or correct data.root.")
+        raise UserError(
+            f"{path} does not exist. Put the {ITEMS[source]} items of {source} there (docs/data.md), or correct data.root."
+        )
     rows = list(iter_jsonl(path))
     if len(rows) != ITEMS[source]:
-        raise UserError(f"{path} has {len(rows)} items; {source} of the paper has {ITEMS[source]}. Another edition gives other numbers.")
+        raise UserError(
+            f"{path} has {len(rows)} items; {source} of the paper has {ITEMS[source]}. Another edition gives other numbers."
+        )
     prompts = []
     for number, row in enumerate(rows, 1):
         missing = [k for k in ("id", "problem", "answer") if k not in row]

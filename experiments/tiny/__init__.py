@@ -31,7 +31,9 @@ def resolve_model_path(source: str) -> str:
         if path.is_dir():
             return str(path)
         if source.startswith((".", "/", "~")):
-            raise UserError(f"model directory {source} does not exist. Give a Hugging Face model directory, or a packaged {PREFIX}<name>.")
+            raise UserError(
+                f"model directory {source} does not exist. Give a Hugging Face model directory, or a packaged {PREFIX}<name>."
+            )
         return source
     name = source.removeprefix(PREFIX)
     files = {file: digest for file, digest in read_sums().items() if file.startswith(f"{name}/")}
@@ -40,5 +42,7 @@ def resolve_model_path(source: str) -> str:
         raise UserError(f"no packaged model {name!r}; there are {known}")
     for file, digest in files.items():
         if not (PACKAGED / file).is_file() or hash_file(PACKAGED / file) != digest:
-            raise UserError(f"{PACKAGED / file} is not the file that was built (SHA256SUMS). Restore it, or rebuild with make tiny-models.")
+            raise UserError(
+                f"{PACKAGED / file} is not the file that was built (SHA256SUMS). Restore it, or rebuild with make tiny-models."
+            )
     return str(PACKAGED / name)

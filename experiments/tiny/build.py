@@ -94,7 +94,9 @@ def build_tokenizer(recipe: Recipe) -> PreTrainedTokenizerFast:
         show_progress=False,
     )
     tokenizer.train_from_iterator(tokenizer_texts(f"tokenizer/{recipe.name}", 4000), trainer)
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", clean_up_tokenization_spaces=False)
+    fast = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, pad_token="<pad>", eos_token="<eos>", clean_up_tokenization_spaces=False
+    )
     fast.chat_template = TEMPLATE
     return fast
 

@@ -50,5 +50,3 @@ def tokenizer_texts(seed: str, count: int) -> list[str]:
     """Texts for the tokenizers: every family read rightly."""
     stream = examples(seed, Skills(frozenset(range(len(FAMILIES)))))
     return ["{}\n{}".format(*next(stream)) for _ in range(count)]
-
-

@@ -162,7 +162,12 @@ class TorchPolicy:
         cache = DynamicCache(config=self.model.config)
         positions = (mask.cumsum(1) - 1).clamp(min=0)
         out = self.model(
-            input_ids=ids, attention_mask=mask, position_ids=positions, use_cache=True, logits_to_keep=1, **{self._cache_name: cache}
+            input_ids=ids,
+            attention_mask=mask,
+            position_ids=positions,
+            use_cache=True,
+            logits_to_keep=1,
+            **{self._cache_name: cache},
         )
         return out.logits[:, -1], cache, mask, mask.sum(1)
 

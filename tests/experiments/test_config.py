@@ -96,6 +96,7 @@ CHANGES = {
     "scale.training.weight_decay": 0.1,
     "scale.training.max_grad_norm": 0.5,
     "scale.training.precision": "bfloat16",
+    "scale.training.old_logprobs": "recomputed",
     "scale.training.validation_every": 4,
     "scale.training.validation_samples": 3,
     "scale.training.selection": "held_out",
@@ -118,7 +119,9 @@ def test_every_scientific_field_changes_the_fingerprint(key, value):
     assert bool(changed.deviations) == (key != "seed")  # the seed is part of the cell, everything else sets the run apart
 
 
-@pytest.mark.parametrize("override", ["logger=wandb", "checkpoint_every=3", "resume=never", "runs_root=/tmp/x", "cluster.threads=2", "experiment=e"])
+@pytest.mark.parametrize(
+    "override", ["logger=wandb", "checkpoint_every=3", "resume=never", "runs_root=/tmp/x", "cluster.threads=2", "experiment=e"]
+)
 def test_what_only_changes_execution_stays_out_of_the_fingerprint(override):
     assert only().name == only(override).name
 
@@ -145,7 +148,13 @@ def test_paper_scale_is_the_papers_table_3():
         "ppo_clip_eps_high": m["clip_high"],
         "grpo_advantage_eps": m["advantage_eps"],
     }
-    words = {"optimizer": "AdamW", "lr_schedule": "constant", "lr_warmup": "none", "kl_regularization": "none", "entropy_bonus": "none"}
+    words = {
+        "optimizer": "AdamW",
+        "lr_schedule": "constant",
+        "lr_warmup": "none",
+        "kl_regularization": "none",
+        "entropy_bonus": "none",
+    }
     words["precision"] = t["precision"]
     with open(REPORTED / "table3_hyperparameters.csv") as f:
         reported = {row["name"]: row["value"] for row in csv.DictReader(f)}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given, strategies as st
+from tokenizers import AddedToken
 
 from graft.retokenize import REASONS, TextCodec, retokenize
 from graft.types import Prompt, Response
@@ -46,7 +47,7 @@ def test_the_two_tokenizers_really_differ() -> None:
     assert QUICK.eos_id != SMALL.eos_id
 
 
-@given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1, max_size=40), st.booleans())
+@given(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40), st.booleans())
 def test_any_text_crosses_losslessly_or_is_refused_with_a_known_reason(text: str, eos: bool) -> None:
     got = retokenize(sampled(text, QUICK, eos=eos), QUICK, SMALL, max_tokens=500)
     if got.ids is None:
@@ -100,6 +101,20 @@ def test_refused_text_that_spells_the_receivers_special_token() -> None:
     r = sampled("now <|user|> asks", QUICK)
     assert retokenize(r, QUICK, SMALL, max_tokens=99).reason == "special token"
     assert retokenize(r, None, SMALL, max_tokens=99).reason == "special token"
+
+
+def test_special_tokens_without_a_role_are_special_too() -> None:
+    # Llama's <|start_header_id|> is neither BOS, EOS, PAD nor listed as additional: only the added vocabulary says so.
+    tok = codec("quick").tokenizer
+    tok.backend_tokenizer.add_special_tokens([AddedToken("<|header|>", special=True)])
+    receiver = TextCodec(tok, frozenset({tok.eos_token_id}))
+    assert tok.convert_tokens_to_ids("<|header|>") not in tok.all_special_ids
+    r = sampled("a <|header|> b", SMALL)
+    assert retokenize(r, SMALL, receiver, max_tokens=99).reason == "special token"
+    ids = receiver.encode("a <|header|> b")
+    inside = Response(ids, (-1.0,) * len(ids), receiver.response_text(ids), "length", 1.0)
+    assert retokenize(inside, receiver, SMALL, max_tokens=99).reason == "special token"
+    assert retokenize(inside, receiver, receiver, max_tokens=99).reason == "special token"
 
 
 def test_refused_not_lossless() -> None:

@@ -123,9 +123,12 @@ def test_update_is_one_adamw_step_on_clipped_gradients(tiny_dirs: dict[str, Path
     gradients, metrics = tiny.gradients(reference, minibatch, LOSS)
     assert metrics["grad_norm"] > 0.5
     before = {k: p.detach().clone() for k, p in policy.model.named_parameters()}
-    policy.update(minibatch, LOSS)
+    assert policy.update(minibatch, LOSS)["grad_norm"] == pytest.approx(metrics["grad_norm"])  # the norm before clipping
     for k, p in policy.model.named_parameters():
         g = gradients[k] * (0.5 / (metrics["grad_norm"] + 1e-6))
+        # AdamW's first step does not see the gradient's scale, so the clipping is checked on the gradient that it was given.
+        assert p.grad is not None, k
+        assert torch.allclose(p.grad, g, atol=1e-7, rtol=1e-4), k
         # First AdamW step: bias-corrected moments are g and g^2, so p <- p (1 - lr decay) - lr g / (|g| + eps).
         expected = before[k] * (1 - 1e-5) - 1e-3 * g / (g.abs() + 1e-8)
         # where |g| is within float noise of eps the quotient is ill-conditioned: compare the rest

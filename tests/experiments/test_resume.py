@@ -1,0 +1,109 @@
+"""kill -9 anywhere and the same command again: byte-identical metrics, rows and weights; finished runs are reused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.run_record import RunRecord, read_jsonl
+from tests.experiments.smoke import TINY, kill_when, only_run, results, run
+
+pytestmark = pytest.mark.slow
+ARGS = ("method=graft", "pair=1", *TINY)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """An uninterrupted run."""
+    root = tmp_path_factory.mktemp("whole")
+    done = run("experiments.train", *ARGS, f"runs_root={root}")
+    assert done.returncode == 0, done.stderr
+    return only_run(root)
+
+
+def metrics_rows(root):
+    files = list(root.glob("*/*/metrics.jsonl"))
+    return files[0].read_bytes().count(b"\n") if files else 0
+
+
+def test_run_is_complete(whole):
+    record = RunRecord.open(whole)
+    assert record.done
+    assert [row["step"] for row in read_jsonl(whole / "metrics.jsonl")] == list(range(1, 8))
+    assert record.status()["state"] == "done"
+    steps = sorted(p.stem for p in (whole / "trajectories").iterdir())
+    assert steps == [f"step-{k:06d}" for k in range(1, 8)]
+    table = pq.read_table(whole / "trajectories" / "step-000001.parquet")
+    assert table.num_rows == 2 * 4 * 4  # models x prompts x n
+    compute = json.loads((whole / "compute.json").read_text())
+    assert compute["steps"] == 7
+    assert compute["repeated_steps_seconds"] == 0
+
+
+KILLS = {
+    "before the first checkpoint": lambda root: metrics_rows(root) >= 1,
+    "between checkpoints": lambda root: metrics_rows(root) >= 3,
+    "in the middle of a checkpoint": lambda root: any(root.glob("*/*/checkpoints/.step-000004.tmp")),
+    "after a best checkpoint was written": lambda root: any(root.glob("*/*/best/*/step-000002/COMPLETE")),
+    "at the end of training": lambda root: any(root.glob("*/*/selected.json")),
+    "during evaluation": lambda root: any(root.glob("*/*/eval/*/*/run0.jsonl")),
+}
+
+
+@pytest.mark.parametrize("moment", KILLS)
+def test_killed_and_resumed_is_byte_identical(moment, whole, tmp_path):
+    args = (*ARGS, f"runs_root={tmp_path}")
+    assert kill_when(args, lambda: KILLS[moment](tmp_path)), "the run ended before it could be killed"
+    assert not RunRecord.open(only_run(tmp_path)).done
+    again = run("experiments.train", *args)
+    assert again.returncode == 0, again.stderr
+    assert results(only_run(tmp_path)) == results(whole)
+
+
+def test_two_kills_in_a_row_across_the_epoch_boundary(whole, tmp_path):
+    args = (*ARGS, "checkpoint_every=3", f"runs_root={tmp_path}")  # a checkpoint every 3 steps, killed again after it
+    for rows in (3, 6):
+        assert kill_when(args, lambda rows=rows: metrics_rows(tmp_path) >= rows)
+    assert run("experiments.train", *args).returncode == 0
+    mine, theirs = results(only_run(tmp_path)), results(whole)
+    state_free = {k: v for k, v in theirs.items() if "state.json" not in k}
+    assert {k: mine[k] for k in state_free} == state_free
+
+
+def test_torn_tail_and_rows_after_the_checkpoint_are_repeated(whole, tmp_path):
+    args = (*ARGS, f"runs_root={tmp_path}")
+    assert kill_when(args, lambda: metrics_rows(tmp_path) >= 3)
+    with open(only_run(tmp_path) / "metrics.jsonl", "ab") as f:
+        f.write(b'{"step": 99, "mod')
+    assert run("experiments.train", *args).returncode == 0
+    assert results(only_run(tmp_path)) == results(whole)
+
+
+def test_finished_run_is_reused(whole, tmp_path):
+    before = results(whole)
+    again = run("experiments.train", *ARGS, f"runs_root={whole.parents[1]}")
+    assert again.returncode == 0
+    assert "reused" in again.stdout
+    assert results(whole) == before
+    assert len(list((whole / "attempts").iterdir())) == 2  # training and evaluation of the first call; none was added
+
+
+def test_missing_sample_is_never_done(whole, tmp_path):
+    from experiments.evaluation import count_complete
+
+    copy = tmp_path / whole.name
+    shutil.copytree(whole, copy)
+    file = next(copy.glob("eval/*/*/run1.jsonl"))
+    file.write_bytes(b"".join(file.read_bytes().splitlines(keepends=True)[:-1]))
+    with pytest.raises(ValueError, match="rows present"):
+        count_complete(RunRecord.open(copy))
+
+
+def test_resume_must_needs_a_checkpoint(tmp_path):
+    refused = run("experiments.train", *ARGS, "resume=must", f"runs_root={tmp_path}")
+    assert refused.returncode == 2
+    assert "complete checkpoint" in refused.stderr
+    assert "Traceback" not in refused.stderr
