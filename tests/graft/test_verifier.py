@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from graft import verifier as module
+from graft import verifier as module, verifier_worker as worker_module
 from graft.verifier import HOWS, Verifier, extract_boxed, verify
 from graft.verifier_worker import judge, reply_to
 
@@ -88,8 +88,8 @@ def test_extraction(text, content):
         ("12", "None", "different"),
         ("(1,2)", "(2,1)", "different"),
         ("x+1", "1+x", "equal"),
-        (r"\begin{cases", "3", "parse error"),  # a gold that does not parse
-        (r"\begin{cases", r"\begin{cases", "equal"),  # unless it is the same text
+        (r"\begin{cases}", "3", "parse error"),  # a gold that does not parse
+        (r"\begin{cases}", r"\begin{cases}", "equal"),  # unless it is the same text
         ("\ud800", "x", "parse error"),  # a lone surrogate, as byte-level tokenizers can make it
     ],
 )
@@ -150,11 +150,22 @@ def test_hanging_answer_times_out_alone_and_once():
 
 def test_worker_that_does_not_read_is_timed_out_too():
     """The limit holds for the question as well: a long one does not fit into the pipe of a stopped worker."""
-    with Verifier(timeout_s=0.5) as v:
+    with Verifier(timeout_s=0.1) as v:
         v.verify("x", boxed("x"))
         os.kill(pid_of(v), signal.SIGSTOP)
         assert v.verify("x", boxed("y" * 1_000_000)).how == "timeout"
         assert v.verify("x", boxed("x")).correct
+
+
+def test_worker_that_a_crowded_machine_kept_from_running_is_waited_for():
+    with Verifier(timeout_s=0.3) as v:
+        v.verify("x", boxed("x"))
+        pid = pid_of(v)
+        os.kill(pid, signal.SIGSTOP)
+        threading.Timer(0.9, os.kill, (pid, signal.SIGCONT)).start()
+        verdict = v.verify("x+1", boxed("1+x"))
+    assert verdict.correct
+    assert verdict.seconds > 0.3
 
 
 def test_worker_killed_between_questions_is_replaced_unseen(verifier):
@@ -302,7 +313,7 @@ def test_close_leaves_no_process_and_no_descriptor():
 def test_worker_ends_when_its_parent_is_killed(answer):
     """Idle it sees the end of its input; with a hanging answer in hand the kernel's CPU limit ends it."""
     code = (
-        "import os, threading; from graft.verifier import Verifier; import graft.verifier as m; m.CPU_MARGIN_S = 0\n"
+        "import os, threading; from graft.verifier import Verifier; import graft.verifier_worker as m; m.CPU_MARGIN_S = 0\n"
         "v = Verifier(timeout_s=1.5); v.verify('a', r'\\boxed{c}'); print(v._workers[0].pid, flush=True)\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), 9)).start()\n"
         f"v.verify('a', r'\\boxed{{{answer}}}'); threading.Event().wait()"
@@ -313,8 +324,8 @@ def test_worker_ends_when_its_parent_is_killed(answer):
 
 
 def test_worker_needs_neither_torch_nor_the_package():
-    code = "import sys, runpy; sys.argv = ['w', '2048', '9']; runpy.run_path(sys.argv.pop(0) if 0 else FILE, run_name='__main__')"
-    code = code.replace("FILE", repr(str(module.WORKER_FILE))) + "; print([m for m in ('torch', 'graft') if m in sys.modules])"
+    code = "import sys, runpy; sys.argv = ['w', '2048', '9']; runpy.run_path(FILE, run_name='__main__')"
+    code = code.replace("FILE", repr(worker_module.__file__)) + "; print([m for m in ('torch', 'graft') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-P", "-c", code], input="", capture_output=True, text=True, cwd="/")
     assert done.stdout.splitlines() == ['[0, "ready"]'], done.stdout + done.stderr
     assert done.stderr.splitlines()[-1] == "[]"  # what is printed goes to stderr, not into the protocol
@@ -341,7 +352,7 @@ def test_collected_cases_agree_as_often_as_plain_math_verify(capsys):
     """Undisputed cases whose answer is in a box; the collection records what math-verify itself said of them."""
     cases = [json.loads(line) for line in CASES.read_text().splitlines()]
     cases = [c for c in cases if not c["disputed"] and c["gold"].strip()]
-    with Verifier(timeout_s=2.0) as v:
+    with Verifier(timeout_s=1.5) as v:
         verdicts = v.verify_many([(c["gold"], c["prediction"]) for c in cases])
     right = sum(w.correct == c["expected"] for w, c in zip(verdicts, cases))
     plain = sum(c["mv_verdict"] == str(c["expected"]).lower() for c in cases)
