@@ -58,6 +58,7 @@ class PairSection(_Frozen):
 
 
 class ModelSection(_Frozen):
+    stands_for: str
     name: str
     source: str
 
@@ -104,6 +105,11 @@ class ScaleSection(_Frozen):
     models: Mapping[str, ModelSection]
     training: TrainingSection
     evaluation: EvaluationSection
+
+    @property
+    def slots(self) -> dict[str, ModelSection]:
+        """Checkpoints by the paper's slug."""
+        return {m.stands_for: m for m in self.models.values()}
 
 
 class BenchmarkSection(_Frozen):
@@ -181,6 +187,14 @@ class RunPlan:
         return run_name(self.cell, fingerprint(self.recipe))
 
 
+def override(key: str, value: Any) -> str:
+    """One Hydra override. Strings are quoted, so commas, equal signs, braces and spaces stay inside the value."""
+    if isinstance(value, str):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{key}='{escaped}'"
+    return f"{key}={'null' if value is None else str(value).lower() if isinstance(value, bool) else value}"
+
+
 def quote_numbers(overrides: Sequence[str]) -> list[str]:
     """``pair=1,2`` -> ``pair='1','2'``: Hydra reads a bare number as an int and then refuses it as the name of a group's option."""
     quoted = []
@@ -240,11 +254,11 @@ def _dig(recipe: Mapping[str, Any], key: str) -> Any:
 
 def chosen_models(config: Config) -> tuple[str, ...]:
     """Slots of the pair, or the one that ``model`` names. UserError for slots without a checkpoint at this scale."""
-    missing = [m for m in config.pair.models if m not in config.scale.models]
+    missing = [m for m in config.pair.models if m not in config.scale.slots]
     if missing:
-        known = ", ".join(config.scale.models)
+        known = ", ".join(config.scale.slots)
         raise UserError(f"pair {config.pair.name}: scale {config.scale.name} has no model {', '.join(missing)}; it has {known}")
-    names = {m: config.scale.models[m].name for m in config.pair.models}
+    names = {m: config.scale.slots[m].name for m in config.pair.models}
     if len(set(names.values())) < len(names):
         raise UserError(f"pair {config.pair.name}: two slots use one model name ({', '.join(names.values())}); give each its own")
     if config.model is None:
@@ -275,7 +289,7 @@ def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[s
     from experiments.tasks import describe_prompt_set
 
     models = [
-        {"name": config.scale.models[s].name, "stands_for": s, "source": identity(config.scale.models[s].source)} for s in slots
+        {"name": config.scale.slots[s].name, "stands_for": s, "source": identity(config.scale.slots[s].source)} for s in slots
     ]
     base = config.method.name == "base"
     benchmarks = [
@@ -329,7 +343,7 @@ def _options(config: Config) -> Options:
     return Options(
         experiment_root=Path(config.runs_root) / config.experiment,
         data_root=config.data.root,
-        model_paths={config.scale.models[s].name: config.scale.models[s].source for s in config.pair.models},
+        model_paths={config.scale.slots[s].name: config.scale.slots[s].source for s in config.pair.models},
         device=config.policy.device,
         threads=config.cluster.threads,
         resume=config.resume,

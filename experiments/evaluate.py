@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.cli import existing_dir, run_hydra
-from experiments.config import load_config, resolve
+from experiments.config import load_config, override, resolve
 from experiments.errors import UserError
 from experiments.files import read_json
 from experiments.job import finish, options_from_json
@@ -44,7 +44,8 @@ def task(overrides: Sequence[str]) -> None:
         config = load_config(["method=base", *rest])
         slot = config.pair.models[0]
         name = Path(model).resolve().name
-        rest += [f"scale.models.{slot}.source='{model}'", f"scale.models.{slot}.name='{name}'"]
+        key = next(k for k, m in config.scale.models.items() if m.stands_for == slot)
+        rest += [override(f"scale.models.{key}.source", model), override(f"scale.models.{key}.name", name)]
         model = slot
     plans, options = resolve(["method=base", *rest, f"model={model}"])
     with Display() as display:

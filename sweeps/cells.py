@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from experiments.config import CONF, Options, RunPlan, resolve
+from experiments.config import CONF, Options, RunPlan, override, resolve
 from experiments.errors import UserError
 
 SPECS = Path(__file__).resolve().parent.parent / "paper_tables" / "specs"
@@ -40,14 +40,6 @@ def load_spec(table: str) -> Mapping[str, Any]:
         raise UserError(f"unknown table {table!r}; known: {', '.join(sorted(p.stem for p in SPECS.glob('*.yaml')))}")
     spec: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
     return spec
-
-
-def override(key: str, value: Any) -> str:
-    """One Hydra override. Strings are quoted, so commas, equal signs, braces and spaces stay inside the value."""
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{key}='{escaped}'"
-    return f"{key}={'null' if value is None else str(value).lower() if isinstance(value, bool) else value}"
 
 
 def cells(spec: Mapping[str, Any], *, scale: str, seed: int, pair: str | None = None) -> Iterator[Cell]:

@@ -17,7 +17,7 @@ MISTAKES = {
     "delta < 0": (("method.delta=-1",), "delta"),
     "missing data file": (("scale=paper", "data.root=/nowhere"), "math_train.jsonl"),
     "missing data root": (("scale=paper",), "data.root"),
-    "missing model directory": (("scale.models.smollm3-3b.source=./nowhere",), "nowhere"),
+    "missing model directory": (("scale.models.smollm3.source=./nowhere",), "nowhere"),
     "bad syntax": (("pair=[",), "pair"),
 }
 

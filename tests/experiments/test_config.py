@@ -60,7 +60,7 @@ def test_independent_run_is_shared_by_the_pairs_that_need_it():
         ("pair=9", "pair"),
         ("pair.models=[qwen3-1.7b,qwen3-1.7b]", "twice"),
         ("pair.models=[qwen3-1.7b,unheard]", "unheard"),
-        ("scale.models.qwen3-1.7b.name=tiny-smollm3", "one model name"),
+        ("scale.models.qwen3.name=tiny-smollm3", "one model name"),
         ("data.train=unheard-set", "unheard-set"),
         ("model=tiny-qwen3", "model="),
         ("seed=-1", "seed"),
@@ -174,7 +174,7 @@ def test_paper_scale_is_the_papers_table_3():
 
 
 def test_values_with_commas_equal_signs_and_braces_survive():
-    from sweeps.cells import override
+    from experiments.config import override
 
     for text in ("a,b", "a=b", "{a}", "it's", "é ü", "a b"):
         assert only(override("data.prompt_suffix", text)).recipe["data"]["prompt_suffix"] == text
