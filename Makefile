@@ -43,10 +43,10 @@ check: $(STAMP) ## format, lint, types, import contracts, quick tests
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
-	$(PY) -m pytest -m "not slow"
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 test: $(STAMP) ## all tests
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 bench-rollout: $(STAMP) ## our policy against TRL's GRPOTrainer in one run (installs TRL into its own .venv-bench)
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -23,19 +22,23 @@ def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and exiting with 1
     sys.argv = [sys.argv[0], *quote_numbers(sys.argv[1:])]
 
+    failures: list[int] = []
+
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
-    def entry(_: DictConfig) -> Any:
-        task(list(HydraConfig.get().overrides.task))
+    def entry(_: DictConfig) -> None:
+        # Caught here: Hydra would put its own lines around the message. The other jobs of a multirun still run.
+        try:
+            task(list(HydraConfig.get().overrides.task))
+        except UserError as e:
+            print(f"error: {e}", file=sys.stderr)
+            failures.append(EXIT_USER_ERROR)
 
     try:
         entry()
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return EXIT_USER_ERROR
     except (HydraException, OmegaConfBaseException) as e:
-        print(f"error: configuration: {e}", file=sys.stderr)
+        print(f"error: configuration: {e}\n(given: {' '.join(sys.argv[1:])})", file=sys.stderr)
         return EXIT_USER_ERROR
-    return 0
+    return max(failures, default=0)
 
 
 def existing_dir(path: str, what: str) -> Path:

@@ -42,8 +42,9 @@ def task(overrides: Sequence[str]) -> None:
     rest = [o for o in overrides if not o.startswith(("model=", "method="))]
     if Path(model).is_dir():
         config = load_config(["method=base", *rest])
-        slot = config.pair.models[0]
         name = Path(model).resolve().name
+        # A directory named like one of the pair's models takes that model's place; two models of one name would be refused.
+        slot = next((s for s in config.pair.models if config.scale.slots[s].name == name), config.pair.models[0])
         key = next(k for k, m in config.scale.models.items() if m.stands_for == slot)
         rest += [override(f"scale.models.{key}.source", model), override(f"scale.models.{key}.name", name)]
         model = slot

@@ -135,7 +135,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--pairs", nargs="+", default=[])
     parser.add_argument("--jobs", type=int, default=0, help="runs at a time; 0 means one per core")
-    parser.add_argument("extra", nargs="*", help="further Hydra overrides for every run")
+    parser.add_argument("--overrides", nargs="+", default=[], help="further Hydra overrides for every run")
     args = parser.parse_args(argv)
     try:
         return launch(
@@ -144,7 +144,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             seeds=args.seeds,
             pairs=args.pairs,
             jobs=args.jobs or len(os.sched_getaffinity(0)),
-            extra=args.extra,
+            extra=args.overrides,
         )
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)

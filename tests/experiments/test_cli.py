@@ -15,7 +15,7 @@ MISTAKES = {
     "one model twice": (("pair.models=[qwen3-1.7b,qwen3-1.7b]",), "twice"),
     "n < 2": (("method.n=1",), "method.n"),
     "delta < 0": (("method.delta=-1",), "delta"),
-    "missing data file": (("scale=paper", "data.root=/nowhere"), "math_train.jsonl"),
+    "missing data file": (("scale=paper", "data.root=/nowhere"), "math500.jsonl"),
     "missing data root": (("scale=paper",), "data.root"),
     "missing model directory": (("scale.models.smollm3.source=./nowhere",), "nowhere"),
     "bad syntax": (("pair=[",), "pair"),

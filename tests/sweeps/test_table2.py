@@ -57,7 +57,7 @@ def test_second_launch_reuses_everything(place):
 
 
 def test_failing_run_fails_the_launch_and_says_why(place, tmp_path):
-    broken = run("sweeps.launch", "table2", "--scale", "smoke", "--", "scale.training.max_prompt_tokens=3", cwd=tmp_path)
+    broken = run("sweeps.launch", "table2", "--scale", "smoke", "--overrides", "scale.training.max_prompt_tokens=3", cwd=tmp_path)
     assert broken.returncode not in (0, 2)
     assert "max_prompt_tokens" in broken.stdout
     statuses = [json.loads(p.read_text()) for p in tmp_path.glob("runs/paper/*/status.json")]
