@@ -34,7 +34,7 @@ reproduce-table2: $(STAMP) ## train, evaluate, write and print table 2 [SCALE=sm
 	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds $(SEEDS) $(if $(PAIRS),--pairs $(PAIRS))
 	@$(PY) -m analysis table2 --scale $(SCALE) --out reports
 
-compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about an hour on 2 cores), then the per-seed table
+compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
 	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
 

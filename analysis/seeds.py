@@ -21,18 +21,24 @@ from experiments.run_record import RunRecord
 
 @dataclass(frozen=True)
 class SeedRow:
-    """One method on one receiver of one pair. ``values`` maps each seed to its mean over the evaluation runs, None if missing."""
+    """One method on one receiver of one pair. ``values`` maps each seed to its mean over the evaluation runs, None if missing.
+
+    ``seeded`` is False for a row whose one run stands under every seed (the base model): it has no spread.
+    """
 
     pair: str
     receiver: str
     row: str
     values: dict[int, float | None]
+    seeded: bool = True
 
     @property
     def mean_std(self) -> tuple[float, float | None] | None:
         """Mean and sample std over the seeds; None unless every seed is present (a short row is never averaged)."""
         present = [v for v in self.values.values() if v is not None]
-        return mean_and_std(np.array(present)) if present and len(present) == len(self.values) else None
+        if not present or len(present) < len(self.values):
+            return None
+        return mean_and_std(np.array(present if self.seeded else present[:1]))
 
 
 def pairs_of(records: Sequence[RunRecord], scale: str) -> dict[str, tuple[str, ...]]:
@@ -60,7 +66,8 @@ def seed_rows(spec: TableSpec, records: Sequence[RunRecord], *, scale: str, meth
             for slug in dict.fromkeys(key[0] for key in means):
                 values = {seed: means.get((slug, receiver, seed)) for seed in seeds}
                 if any(v is not None for v in values.values()):
-                    rows.append(SeedRow(pair, receiver, slug, values))
+                    seeded = next(r.seed is None for r in spec.rows if r.slug == slug)
+                    rows.append(SeedRow(pair, receiver, slug, values, seeded))
     return rows
 
 
