@@ -20,7 +20,6 @@ costs its limit once. A worker's death is not: it may come from outside (the sys
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import threading
@@ -74,6 +73,7 @@ class Verifier:
         self._cache: dict[Key, str] = {}
         self._lock = threading.Lock()  # counters and cache; never held while a worker thinks
         _verifiers.add(self)
+        weakref.finalize(self, _stop, self._workers)  # dropped without close, and at exit
 
     def verify(self, gold: str, response: str) -> Verdict:
         """One verdict; ValueError when the gold is empty (an empty gold would accept nothing or everything)."""
@@ -137,9 +137,7 @@ class Verifier:
 
     def close(self) -> None:
         """Stop the workers, each after the answer it has in hand. The verifier may be used again; it then starts others."""
-        for worker in self._workers:
-            with worker.lock:
-                worker.stop()
+        _stop(self._workers)
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -163,6 +161,12 @@ def _at_sight(key: Key) -> str | None:
     return None
 
 
+def _stop(workers: Sequence[Worker]) -> None:
+    for worker in workers:
+        with worker.lock:
+            worker.stop()
+
+
 def _free(workers: Sequence[Worker]) -> Worker:
     """The first worker that nobody uses, else the first: a lone caller keeps to one process."""
     return next((w for w in workers if not w.lock.locked()), workers[0])
@@ -171,12 +175,6 @@ def _free(workers: Sequence[Worker]) -> Worker:
 _verifiers: weakref.WeakSet[Verifier] = weakref.WeakSet()
 _default: Verifier | None = None
 _default_lock = threading.Lock()
-
-
-@atexit.register
-def _close_all() -> None:
-    for verifier in list(_verifiers):
-        verifier.close()
 
 
 def _after_fork_in_child() -> None:

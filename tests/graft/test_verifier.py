@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import signal
@@ -307,6 +308,22 @@ def test_close_leaves_no_process_and_no_descriptor():
     assert len(os.listdir("/proc/self/fd")) == before
     assert v.verify("a", boxed("c")).how == "different"  # and it may be used again
     v.close()
+
+
+def test_verifier_dropped_without_close_leaves_no_process():
+    v = Verifier()
+    v.verify("a", boxed("b"))
+    pid = pid_of(v)
+    del v
+    gc.collect()
+    assert gone(pid)
+
+
+def test_end_of_the_program_leaves_no_process():
+    code = r"from graft.verifier import Verifier; v = Verifier(); v.verify('a', r'\boxed{c}'); print(v._workers[0].pid)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    assert gone(int(done.stdout))
 
 
 @pytest.mark.parametrize("answer", ["b", HANG])
