@@ -259,6 +259,7 @@ def _report(
     groups: GroupsByModel, selection: Selection, sources: Mapping[tuple[str, str], str], rows: list[TransferRow]
 ) -> ExchangeReport:
     def direction(d: Direction) -> DirectionReport:
+        """Counts of one ordered pair."""
         mine = [r for r in rows if (r.source, r.receiver) == d]
         used = sum(s == d[0] and r == d[1] for (r, _), s in sources.items())
         admitted = sum(r.weight is not None for r in mine)

@@ -221,6 +221,7 @@ def limit_cpu(seconds: int) -> None:
 
 
 def main() -> None:
+    """Answer questions from stdin until it ends. Arguments: address-space limit in MB, CPU limit in seconds."""
     memory_mb, cpu_seconds = map(int, sys.argv[1:])
     limit_process(memory_mb)
     replies = os.fdopen(os.dup(1), "w")

@@ -120,7 +120,8 @@ def test_one_different_response_makes_a_replicate(runs: Runs):
         rows = [row | {"run": 1} for row in runs.read(record, MODEL, benchmark, 0)]
         rows[0]["response"] += "!"
         runs.write(record, MODEL, benchmark, 1, rows)
-    evaluation_frame([record])
+    frame = evaluation_frame([record])
+    assert set(frame["run"]) == {0, 1}
 
 
 def test_runs_and_items_beyond_the_recipe_are_refused(runs: Runs):
