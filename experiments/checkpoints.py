@@ -6,6 +6,7 @@ import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from experiments.errors import UserError
@@ -13,6 +14,8 @@ from experiments.files import fsync_dir, read_json, write_json
 from graft.policies.base import Policy
 
 MARKER = "COMPLETE"
+# The state before the first step: files are empty and no checkpoint has been validated.
+NOTHING_YET: Mapping[str, Any] = MappingProxyType({"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}})
 
 
 def _sync_tree(directory: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
-from graft.cotrain import LoopSettings, StepResult, cotrain
+from graft.cotrain import StepResult, cotrain
 from graft.policies.base import Policy
 from graft.verifier import Verifier
 
@@ -36,23 +37,34 @@ def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
     total = settings.steps(len(prompts))
     found = checkpoints.to_resume(record.path / "checkpoints", options.resume)
     policies = build_policies(record, options.model_paths, options.device)
+    state = checkpoints.NOTHING_YET
     if found is not None:
+        directory, state = found
         for name, policy in policies.items():
-            policy.load(found[0] / name)
-    record.set_status("running", attempt=int(attempt.name), step=found[1]["step"] if found else 0, steps=total, reason=None)
+            policy.load(directory / name)
+    record.set_status("running", attempt=int(attempt.name), step=state["step"], steps=total, reason=None)
     with Verifier() as verifier:
-        observer = RunObserver(
-            record, attempt, options, policies, settings, total, found[1] if found else None, verifier, on_step
-        )
+        observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
         try:
-            start = (found[1]["step"] if found else 0) + 1
-            cotrain(policies, prompts, method_of(record), settings, verifier.verify_many, start=start, observer=observer)
+            first = state["step"] + 1
+            cotrain(policies, prompts, method_of(record), settings, verifier.verify_many, start=first, observer=observer)
         finally:
             observer.close()
     write_json(record.path / "selected.json", observer.selected())
     record.set_status("trained", step=total)
     for policy in policies.values():
         policy.close()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One process's go at a run of ``total`` steps; ``directory`` is its attempts/<k>, ``on_step`` is told of each step."""
+
+    record: RunRecord
+    directory: Path
+    options: Options
+    total: int
+    on_step: OnStep
 
 
 class RunObserver:
@@ -62,30 +74,17 @@ class RunObserver:
     it). A restart truncates every file to the checkpoint's offsets and repeats what came after.
     """
 
-    def __init__(
-        self,
-        record: RunRecord,
-        attempt: Path,
-        options: Options,
-        policies: Mapping[str, Policy],
-        settings: LoopSettings,
-        total: int,
-        state: Mapping[str, Any] | None,
-        verifier: Verifier,
-        on_step: OnStep,
-    ):
-        self.record, self.options, self.policies, self.total = record, options, policies, total
-        self.state = dict(state) if state else {"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}}
-        self.training = record.config["recipe"]["training"]
-        path = record.path
+    def __init__(self, attempt: Attempt, policies: Mapping[str, Policy], state: Mapping[str, Any], verifier: Verifier):
+        self.attempt, self.record, self.options = attempt, attempt.record, attempt.options
+        self.policies, self.state = policies, dict(state)
+        self.training = self.record.config["recipe"]["training"]
+        path = self.record.path
         trajectories.drop_after(path / "trajectories", self.state["step"])
         self.metrics = JsonlWriter(path / "metrics.jsonl", self.state["metrics_offset"])
         self.validation = JsonlWriter(path / "validation.jsonl", self.state["validation_offset"])
-        self.timings = JsonlWriter(attempt / "steps.jsonl")
-        self.sampler: Sampler = sampler_of(record, options, verifier, samples=self.training["validation_samples"])
-        self.tracker: Tracker = open_tracker(options.logger, record)
-        self.on_step = on_step
-        self.settings = settings
+        self.timings = JsonlWriter(attempt.directory / "steps.jsonl")
+        self.sampler: Sampler = sampler_of(self.record, self.options, verifier, samples=self.training["validation_samples"])
+        self.tracker: Tracker = open_tracker(self.options.logger, self.record)
 
     def step_done(self, result: StepResult) -> None:
         """Record one step."""
@@ -94,7 +93,7 @@ class RunObserver:
         self.metrics.append(result.metrics)
         self.tracker.log(result.step, result.metrics)
         seconds = dict(result.seconds) | {"recording": time.perf_counter() - started}
-        last = result.step == self.total
+        last = result.step == self.attempt.total
         if last or result.step % self.training["validation_every"] == 0:
             started = time.perf_counter()
             self._validate(result.step)
@@ -104,7 +103,7 @@ class RunObserver:
             self._checkpoint(result.step)
             seconds["checkpoint"] = time.perf_counter() - started
         self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})
-        self.on_step(self.record, self.total, result.metrics)
+        self.attempt.on_step(self.record, self.attempt.total, result.metrics)
 
     def _validate(self, step: int) -> None:
         """pass@1 of every model on the five benchmarks (logged) and on what ``selection`` selects by."""

@@ -1,7 +1,8 @@
 """Any Hugging Face causal LM on a CPU or one GPU: the executable specification of a policy.
 
-Prompts are padded on the left and computed once; their KV cache is repeated for the responses that share them, in sampling,
-scoring and training alike (the gradient flows through the cache). Responses are padded on the right.
+What is equal is computed once: a prompt's KV cache serves all responses to it (the gradient flows through the cache), responses
+are decoded as a forest of prefixes, and equal responses to one prompt share a row in scoring and training. Prompts are padded on
+the left, responses on the right.
 """
 
 from __future__ import annotations
@@ -98,9 +99,7 @@ class TorchPolicy:
         rendered = [self._render(p) for p in prompts]
         draws = torch.from_numpy(uniforms(key, prompts, n, sampling.max_response_tokens)).to(self.settings.device)
         logits, cache, mask, lengths = self._prefill(rendered)
-        owner = torch.arange(len(prompts), device=logits.device).repeat_interleave(n)
-        cache.batch_select_indices(owner)
-        ids, logps, ends = self._decode(logits[owner], cache, mask[owner], lengths[owner], draws, sampling)
+        ids, logps, ends = self._decode(logits, cache, mask, lengths, draws, sampling)
         responses = [
             self._response(ids[row, : ends[row]].tolist(), logps[row, : ends[row]].tolist()) for row in range(len(prompts) * n)
         ]
@@ -109,30 +108,36 @@ class TorchPolicy:
     def _decode(
         self, logits: Tensor, cache: DynamicCache, mask: Tensor, position: Tensor, draws: Tensor, sampling: SamplingSettings
     ) -> tuple[Tensor, Tensor, list[int]]:
-        """The token loop. Finished rows leave the batch once a quarter of it is idle, so late steps stay cheap."""
+        """The token loop over a forest of prefixes.
+
+        ``logits``, ``cache``, ``mask``, ``position`` hold one entry per node, at first one per prompt. Responses that agree so far
+        share a node, so a common prefix is computed once; each draws with its own random numbers, so sharing changes no sample.
+        """
         rows, steps = draws.shape
-        out_ids = torch.zeros(rows, steps, dtype=torch.long)
-        out_logps = torch.zeros(rows, steps, dtype=torch.float64)
-        ends = torch.full((rows,), steps, dtype=torch.long)
-        eos = torch.tensor(sorted(self.codec.eos_ids), device=logits.device)
-        active = torch.arange(rows, device=logits.device)
-        finished = torch.zeros(rows, dtype=torch.bool, device=logits.device)
+        device, vocabulary = logits.device, logits.shape[-1]
+        out_ids = torch.zeros(rows, steps, dtype=torch.long, device=device)
+        out_logps = torch.zeros(rows, steps, dtype=torch.float64, device=device)
+        ends = torch.full((rows,), steps, dtype=torch.long, device=device)
+        eos = torch.tensor(sorted(self.codec.eos_ids), device=device)
+        active = torch.arange(rows, device=device)
+        node = active // (rows // len(logits))
         for t in range(steps):
-            ids, logps = draw(logits, draws[active, t], sampling)
-            out_ids[active.cpu(), t], out_logps[active.cpu(), t] = ids.cpu(), logps.double().cpu()
-            now = torch.isin(ids, eos) & ~finished
-            ends[active[now].cpu()] = t + 1
-            finished = finished | now
-            if t + 1 == steps or bool(finished.all()):
+            ids, logps = draw(logits[node], draws[active, t], sampling)
+            out_ids[active, t], out_logps[active, t] = ids, logps.double()
+            finished = torch.isin(ids, eos)
+            ends[active[finished]] = t + 1
+            active, branch = active[~finished], (node * vocabulary + ids)[~finished]
+            if t + 1 == steps or len(active) == 0:
                 break
-            if int(finished.sum()) * 4 >= len(active):
-                keep = (~finished).nonzero().squeeze(-1)
-                cache.batch_select_indices(keep)
-                active, mask, position, ids, finished = active[keep], mask[keep], position[keep], ids[keep], finished[keep]
-            mask = torch.cat([mask, torch.ones(len(active), 1, dtype=mask.dtype, device=mask.device)], 1)
-            out = self._forward(ids[:, None], mask, position[:, None], cache)
-            logits, position = out[:, -1], position + 1
-        return out_ids, out_logps, ends.tolist()
+            branches, node = torch.unique(branch, return_inverse=True)
+            parent, token = branches // vocabulary, branches % vocabulary
+            if not torch.equal(parent, torch.arange(len(mask), device=device)):
+                cache.batch_select_indices(parent)
+                mask, position = mask[parent], position[parent]
+            mask = torch.cat([mask, torch.ones(len(mask), 1, dtype=mask.dtype, device=device)], 1)
+            logits = self._forward(token[:, None], mask, position[:, None], cache)[:, -1]
+            position = position + 1
+        return out_ids.cpu(), out_logps.cpu(), ends.tolist()
 
     def _response(self, ids: list[int], logps: list[float]) -> Response:
         stopped = bool(ids) and ids[-1] in self.codec.eos_ids
@@ -172,27 +177,29 @@ class TorchPolicy:
         return out.logits[:, -1], cache, mask, mask.sum(1)
 
     def _token_logprobs(self, items: Seq[TokenPair]) -> tuple[Tensor, Tensor]:
-        """(log-probs [B,T], mask [B,T]) of right-padded responses; prompts that occur several times are computed once."""
-        distinct = list(dict.fromkeys(p for p, _ in items))
-        owner = torch.tensor([distinct.index(p) for p, _ in items], device=self.settings.device)
-        last, cache, prompt_mask, lengths = self._prefill(distinct)
+        """(log-probs [B,T], mask [B,T]) of right-padded responses; equal prompts, and equal pairs, are computed once."""
+        pairs = {pair: i for i, pair in enumerate(dict.fromkeys(items))}
+        prompts = {p: i for i, p in enumerate(dict.fromkeys(p for p, _ in pairs))}
+        row = torch.tensor([pairs[i] for i in items], device=self.settings.device)
+        owner = torch.tensor([prompts[p] for p, _ in pairs], device=self.settings.device)
+        last, cache, prompt_mask, lengths = self._prefill(list(prompts))
         cache.batch_select_indices(owner)
-        width = max(len(r) for _, r in items)
-        ids = torch.tensor([list(r) + [0] * (width - len(r)) for _, r in items], device=self.settings.device)
-        mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for _, r in items], device=self.settings.device)
+        width = max(len(r) for _, r in pairs)
+        ids = torch.tensor([list(r) + [0] * (width - len(r)) for _, r in pairs], device=self.settings.device)
+        mask = torch.tensor([[1] * len(r) + [0] * (width - len(r)) for _, r in pairs], device=self.settings.device)
         logits = last[owner][:, None]
         if width > 1:
             positions = lengths[owner][:, None] + torch.arange(width - 1, device=ids.device)[None]
             full = torch.cat([prompt_mask[owner], mask[:, :-1]], 1)
             logits = torch.cat([logits, self._forward(ids[:, :-1], full, positions, cache)], 1)
         logp = torch.log_softmax(logits.float() / self.settings.temperature, dim=-1)
-        return logp.gather(-1, ids[..., None]).squeeze(-1), mask
+        return logp.gather(-1, ids[..., None]).squeeze(-1)[row], mask[row]
 
     def score(self, items: Seq[TokenPair]) -> list[tuple[float, ...]]:
         """Log-probs of each response's ids, without gradient. [] for no items; ValueError on an empty response."""
         if any(not response for _, response in items):
             raise ValueError("an empty response has no log-probs to score")
-        order = sorted(range(len(items)), key=lambda i: (len(items[i][1]), items[i][0]))
+        order = sorted(range(len(items)), key=lambda i: (len(items[i][1]), items[i]))
         result: list[tuple[float, ...]] = [()] * len(items)
         with torch.inference_mode(), self._autocast():
             for start in range(0, len(order), self.settings.train_rows):
@@ -281,8 +288,8 @@ class TorchPolicy:
 
 
 def _by_length(rows: Seq[Sequence], size: int) -> list[tuple[Sequence, ...]]:
-    # Short with short saves padding; prompts stay together where lengths tie, so their prefix is shared.
-    ordered = sorted(rows, key=lambda s: (len(s.response_ids), s.prompt_ids)) if len(rows) > size else list(rows)
+    # Short with short saves padding; prompts and equal responses stay together where lengths tie, so they are shared.
+    ordered = sorted(rows, key=lambda s: (len(s.response_ids), s.prompt_ids, s.response_ids)) if len(rows) > size else list(rows)
     return [tuple(ordered[i : i + size]) for i in range(0, len(ordered), size)]
 
 

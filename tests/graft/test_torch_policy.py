@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from graft.methods import METHODS
+from graft.policies.sampling import draw, uniforms
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
 from graft.types import Group, SamplingSettings, StepKey
 from tests.graft import tiny
@@ -157,3 +158,28 @@ def test_close_releases_the_model(tiny_dirs: dict[str, Path]) -> None:
     policy = tiny.policy(tiny_dirs["quick"])
     policy.close()
     assert not hasattr(policy, "model")
+
+
+@KINDS
+def test_common_prefixes_are_decoded_once_and_change_no_sample(frozen: TorchPolicy) -> None:
+    rows: list[int] = []
+    hook = frozen.model.register_forward_pre_hook(lambda _, __, kw: rows.append(len(kw["input_ids"])), with_kwargs=True)
+    try:
+        # At temperature 1e-4 all responses of a prompt agree: one row per prompt and token, however many responses.
+        cold = frozen.generate(tiny.prompts(2), n=6, key=KEY, sampling=SamplingSettings(1e-4, 1.0, tiny.LIMIT))
+        assert max(rows) == 2
+        assert all(len({r.ids for r in g.responses}) == 1 for g in cold)
+        rows.clear()
+        warm = frozen.generate(tiny.prompts(2), n=6, key=KEY, sampling=FULL)
+        assert rows[0] == 2
+        assert 2 < max(rows) <= 12
+    finally:
+        hook.remove()
+    # The definition, response by response: the same uniforms against a plain forward pass of the prefix.
+    for g in warm:
+        for i, r in enumerate(g.responses):
+            u = uniforms(KEY, [g.prompt], 6, tiny.LIMIT)[i]
+            for t, token in enumerate(r.ids):
+                with torch.no_grad():
+                    logits = frozen.model(torch.tensor([g.prompt_ids + r.ids[:t]])).logits[:, -1]
+                assert int(draw(logits, torch.tensor(u[t : t + 1]), FULL)[0]) == token

@@ -158,3 +158,26 @@ def test_a_step_raises_the_probability_of_what_was_rewarded(tiny_dirs: dict[str,
     before = policy.score([item])[0]
     policy.update(Minibatch(0, (tiny.sequence(item[1], before, 1.0, prompt=item[0]),)), LOSS)
     assert sum(policy.score([item])[0]) > sum(before)
+
+
+@KINDS
+def test_equal_responses_share_a_row_and_not_a_coefficient(tiny_dirs: dict[str, Path], kind: str) -> None:
+    """Four rows, two of them equal text with other advantages and old log-probs: the gradient of each row by itself, summed."""
+    results = []
+    seen: list[int] = []
+    for rows in (1, 8):
+        policy = tiny.policy(tiny_dirs[kind], train_rows=rows)
+        pairs = [((80, 81), (40, 50, 60)), ((80, 81), (40, 50, 60)), ((80, 82), (40, 50, 60)), ((80, 81), (40, 50))]
+        scored = policy.score(pairs)
+        old = [[x + 0.05 * i for x in logps] for i, logps in enumerate(scored)]
+        advantages = (1.0, -0.7, 0.4, 0.9)
+        sequences = [tiny.sequence(r, o, a, prompt=p) for (p, r), o, a in zip(pairs, old, advantages, strict=True)]
+        seen.clear()
+        hook = policy.model.register_forward_pre_hook(lambda _, __, kw: seen.append(len(kw["input_ids"])), with_kwargs=True)
+        results.append(tiny.gradients(policy, Minibatch(0, tuple(sequences)), LOSS))
+        hook.remove()
+    assert seen == [2, 3]  # two prompts, three distinct pairs
+    (apart, one), (together, two) = results
+    assert one == pytest.approx(two, abs=1e-6)
+    assert max(float(g.abs().max()) for g in apart.values()) > 1e-3
+    assert all(torch.allclose(together[k], g, atol=1e-6, rtol=1e-5) for k, g in apart.items())
