@@ -35,7 +35,7 @@ reproduce-table2: $(STAMP) ## train, evaluate, write and print table 2 [SCALE=sm
 	@$(PY) -m analysis table2 --scale $(SCALE) --out reports
 
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
-	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3
+	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests

@@ -20,7 +20,7 @@ LIMIT = 36
 
 def ours(path: Path, prompts: tuple[Any, ...], steps: int, verifier: Any) -> tuple[list[float], dict[str, float], float]:
     """(seconds per step, seconds by phase summed, tokens per second of sampling)."""
-    from graft.cotrain import LoopSettings, run_step
+    from graft.cotrain import LoopSettings, Setup, run_step
     from graft.methods import METHODS
     from graft.policies.torch_policy import TorchPolicy, TorchSettings
     from graft.types import OptimiserSettings, SamplingSettings
@@ -28,11 +28,11 @@ def ours(path: Path, prompts: tuple[Any, ...], steps: int, verifier: Any) -> tup
     optimiser = OptimiserSettings(1.5e-4, 0.9, 0.999, 0.0, 1.0)
     policy = TorchPolicy("model", path, TorchSettings(64, LIMIT), optimiser)
     settings = LoopSettings(0, 1, PROMPTS, PROMPTS // MINIBATCHES, N, SamplingSettings(1.0, 1.0, LIMIT))
+    setup = Setup({"model": policy}, METHODS["grpo"], settings, verifier.verify_many)
     spent, phases, tokens = [], {}, 0
     for step in range(1, steps + 1):
-        batch = prompts[(step - 1) * PROMPTS : step * PROMPTS]
         started = time.perf_counter()
-        result = run_step({"model": policy}, batch, METHODS["grpo"], settings, verifier.verify_many, step)
+        result = run_step(setup, prompts, step)
         spent.append(time.perf_counter() - started)
         tokens += result.tokens["model"]["sampled"]
         for phase, seconds in result.seconds.items():

@@ -15,7 +15,9 @@ from graft.policies.base import Policy
 
 MARKER = "COMPLETE"
 # The state before the first step: files are empty and no checkpoint has been validated.
-NOTHING_YET: Mapping[str, Any] = MappingProxyType({"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}})
+NOTHING_YET: Mapping[str, Any] = MappingProxyType(
+    {"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}, "history": {}}
+)
 
 
 def _sync_tree(directory: Path) -> None:

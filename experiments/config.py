@@ -20,7 +20,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from experiments.errors import UserError
 from experiments.run_record import differing_keys, fingerprint, run_name
-from graft.methods import METHODS, Method, build_method
+from graft.composition import Method
+from graft.methods import METHODS, build_method
 
 CONF = Path(__file__).resolve().parent.parent / "sweeps" / "conf"
 GROUPS = ("method", "pair", "scale", "data", "policy", "cluster")
@@ -31,11 +32,15 @@ class _Frozen(BaseModel):
 
 
 class MethodSection(BaseModel):
-    """``name``, ``n`` and the method's own hyperparameters, which graft.methods checks (unknown ones are errors there)."""
+    """``name``, ``n``, ``minibatches`` and the method's own hyperparameters, which graft.methods checks (unknown ones are errors).
+
+    ``minibatches``: own minibatches per step; null means the scale's ``minibatch_prompts``.
+    """
 
     model_config = ConfigDict(extra="allow", frozen=True)
     name: str
     n: int = Field(default=8, ge=2)
+    minibatches: int | None = Field(default=None, ge=1)
 
     def build(self) -> Method:
         try:
@@ -196,10 +201,14 @@ def override(key: str, value: Any) -> str:
 
 
 def quote_numbers(overrides: Sequence[str]) -> list[str]:
-    """``pair=1,2`` -> ``pair='1','2'``: Hydra reads a bare number as an int and then refuses it as the name of a group's option."""
+    """``pair=1,2`` -> ``pair='1','2'``: Hydra reads a bare number as an int and then refuses it as the name of a group's option.
+
+    ``group=`` is another word for ``pair=``: a group may have more than two models.
+    """
     quoted = []
     for o in overrides:
         key, equals, value = o.partition("=")
+        key = "pair" if key == "group" else key
         parts = value.split(",")
         if key in GROUPS and equals and any(p.isdigit() for p in parts):
             value = ",".join(f"'{p}'" if p.isdigit() else p for p in parts)
@@ -277,6 +286,9 @@ def _recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     if config.method.name == "base":
         return [_one(config, (slot,), joint=False) for slot in slots]
     method = config.method.build()
+    own, prompts = config.method.minibatches, config.scale.training.prompts_per_step
+    if own and prompts % own:
+        raise UserError(f"method.minibatches={own} does not divide scale.training.prompts_per_step={prompts} evenly")
     if method.joint and config.model is not None:
         raise UserError(
             f"method {method.name} trains its models in one run; model= selects one model of an independent method only"

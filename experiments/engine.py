@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from experiments.errors import UserError
 from experiments.run_record import RunRecord
-from graft.cotrain import LoopSettings
-from graft.methods import Method, build_method
+from graft.composition import Method
+from graft.cotrain import LoopSettings, Scorer
+from graft.methods import build_method
 from graft.types import OptimiserSettings, SamplingSettings
+
+if TYPE_CHECKING:
+    from graft.policies.torch_policy import TorchPolicy
 
 
 def set_threads(threads: int) -> None:
@@ -29,7 +34,7 @@ def set_threads(threads: int) -> None:
 def method_of(record: RunRecord) -> Method:
     """The recipe's method with its hyperparameters."""
     section = record.config["recipe"]["method"]
-    return build_method(section["name"], {k: v for k, v in section.items() if k not in ("name", "n")})
+    return build_method(section["name"], {k: v for k, v in section.items() if k not in ("name", "n", "minibatches")})
 
 
 def loop_settings(record: RunRecord) -> LoopSettings:
@@ -39,7 +44,7 @@ def loop_settings(record: RunRecord) -> LoopSettings:
         seed=recipe["seed"],
         epochs=t["epochs"],
         prompts_per_step=t["prompts_per_step"],
-        minibatch_prompts=t["minibatch_prompts"],
+        minibatch_prompts=t["prompts_per_step"] // own if (own := recipe["method"]["minibatches"]) else t["minibatch_prompts"],
         n=recipe["method"]["n"],
         sampling=SamplingSettings(t["temperature"], t["top_p"], t["max_response_tokens"]),
         max_steps=t["max_steps"],
@@ -47,8 +52,13 @@ def loop_settings(record: RunRecord) -> LoopSettings:
     )
 
 
-def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> dict[str, Any]:
-    """One policy per model of the recipe. UserError when a directory's weights are no longer those of the recipe."""
+def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> dict[str, TorchPolicy]:
+    """One policy per model of the recipe, with its base weights."""
+    return {m["name"]: build_policy(record, m["name"], paths, device) for m in record.config["recipe"]["models"]}
+
+
+def build_policy(record: RunRecord, name: str, paths: Mapping[str, str], device: str) -> TorchPolicy:
+    """The recipe's model ``name``. UserError when a directory's weights are no longer those of the recipe."""
     from experiments.config import identity
     from experiments.tiny import resolve_model_path
     from graft.policies.torch_policy import TorchPolicy, TorchSettings
@@ -67,15 +77,14 @@ def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> 
     optimiser = OptimiserSettings(
         *(t.get(k, 0.0) for k in ("learning_rate", "beta1", "beta2", "weight_decay")), max_grad_norm=t.get("max_grad_norm", 1.0)
     )
-    policies = {}
-    for model in recipe["models"]:
-        source = paths.get(model["name"], model["source"])
-        if identity(source) != model["source"]:
-            raise UserError(
-                f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})"
-            )
-        path = resolve_model_path(source)
-        policies[model["name"]] = TorchPolicy(
-            model["name"], Path(path), settings, optimiser, prompt_suffix=recipe["data"]["prompt_suffix"]
-        )
-    return policies
+    model = next(m for m in recipe["models"] if m["name"] == name)
+    source = paths.get(name, model["source"])
+    if identity(source) != model["source"]:
+        raise UserError(f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})")
+    suffix = recipe["data"]["prompt_suffix"]
+    return TorchPolicy(name, Path(resolve_model_path(source)), settings, optimiser, prompt_suffix=suffix)
+
+
+def reference_loader(record: RunRecord, paths: Mapping[str, str], device: str) -> Callable[[str], Scorer]:
+    """Frozen base policies for a KL term, each loaded when first asked for."""
+    return cache(lambda name: build_policy(record, name, paths, device))

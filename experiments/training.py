@@ -11,14 +11,14 @@ from typing import Any
 
 from experiments import checkpoints
 from experiments.config import Options
-from experiments.engine import build_policies, loop_settings, method_of, set_threads
+from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads
 from experiments.evaluation import Sampler, average, sampler_of
 from experiments.files import JsonlWriter, write_json
 from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
-from graft.cotrain import StepResult, cotrain
+from graft.cotrain import Setup, StepResult, cotrain
 from graft.policies.base import Policy
 from graft.verifier import Verifier
 
@@ -46,8 +46,10 @@ def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
     with Verifier() as verifier:
         observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
         try:
-            first = state["step"] + 1
-            cotrain(policies, prompts, method_of(record), settings, verifier.verify_many, start=first, observer=observer)
+            reference = reference_loader(record, options.model_paths, options.device)
+            setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
+            history = {name: tuple(rates) for name, rates in state["history"].items()}
+            cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
         finally:
             observer.close()
     write_json(record.path / "selected.json", observer.selected())
@@ -100,6 +102,7 @@ class RunObserver:
             seconds["validation"] = time.perf_counter() - started
         if last or result.step % self.options.checkpoint_every == 0:
             started = time.perf_counter()
+            self.state["history"] = {name: list(rates) for name, rates in result.history.items()}
             self._checkpoint(result.step)
             seconds["checkpoint"] = time.perf_counter() - started
         self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})

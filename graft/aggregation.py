@@ -7,7 +7,7 @@ micro-batches is the minibatch's loss, so cutting a minibatch differently never 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import Tensor
 
@@ -34,7 +34,9 @@ class Aggregation(Protocol):
 
     __name__: str
 
-    def __call__(self, losses: Tensor, mask: Tensor, is_peer: Tensor, totals: Totals) -> Tensor: ...
+    def __call__(
+        self, losses: Tensor, mask: Tensor, is_peer: Tensor, totals: Totals, *args: Any, **hyperparameters: Any
+    ) -> Tensor: ...
 
 
 def token_mean(losses: Tensor, mask: Tensor, is_peer: Tensor, totals: Totals) -> Tensor:
@@ -51,3 +53,15 @@ def seq_mean_token_mean(losses: Tensor, mask: Tensor, is_peer: Tensor, totals: T
     """Mean over a sequence's tokens, then over sequences (original GRPO, GSPO). An empty row counts 0 but stays in the divisor."""
     per_sequence = (losses * mask).sum(1) / mask.sum(1).clamp(min=1)
     return per_sequence.sum() / max(totals.sequences, 1)
+
+
+def token_means_apart(losses: Tensor, mask: Tensor, is_peer: Tensor, totals: Totals) -> Tensor:
+    """Token mean over own tokens plus token mean over peer tokens (SGT: L_GRPO + lambda NLL). An absent part is 0."""
+    per_sequence = (losses * mask).sum(1)
+    own = per_sequence[~is_peer].sum() / max(totals.tokens - totals.peer_tokens, 1)
+    return own + per_sequence[is_peer].sum() / max(totals.peer_tokens, 1)
+
+
+def seq_mean_token_sum_norm(losses: Tensor, mask: Tensor, is_peer: Tensor, totals: Totals, *, norm_tokens: float) -> Tensor:
+    """Sum over tokens divided by a constant, mean over sequences (Dr. GRPO, whose constant is the response limit)."""
+    return seq_mean_token_sum(losses, mask, is_peer, totals) / norm_tokens

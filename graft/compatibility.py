@@ -54,3 +54,22 @@ def admit_nothing(scores: Sequence[float], rng: np.random.Generator) -> tuple[Ad
 def gate_and_cap(scores: Sequence[float], rng: np.random.Generator, *, delta: float) -> tuple[Admission, ...]:
     """GRAFT (eq. 8): w = 1[s > delta] min(s, 1); the comparison is strict, so s == delta is dropped."""
     return tuple(Admission(min(s, 1.0), "admitted") if s > delta else Admission(None, "below delta") for s in scores)
+
+
+def cap(scores: Sequence[float], rng: np.random.Generator) -> tuple[Admission, ...]:
+    """w = min(s, 1) without a floor: nothing is dropped (appendix G, delta = 0)."""
+    return tuple(Admission(min(s, 1.0), "admitted") for s in scores)
+
+
+def admit_all(scores: Sequence[float], rng: np.random.Generator) -> tuple[Admission, ...]:
+    """w = 1 for every response: neither floor nor weight (appendix G)."""
+    return tuple(Admission(1.0, "admitted") for _ in scores)
+
+
+def random_admission(scores: Sequence[float], rng: np.random.Generator, *, delta: float) -> tuple[Admission, ...]:
+    """As many as pass ``s > delta``, drawn uniformly from all; the weight stays min(s, 1), so a low score weighs little."""
+    count = sum(s > delta for s in scores)
+    chosen = set(rng.choice(len(scores), size=count, replace=False).tolist()) if count else set()
+    return tuple(
+        Admission(min(s, 1.0), "admitted") if i in chosen else Admission(None, "not drawn") for i, s in enumerate(scores)
+    )

@@ -7,19 +7,27 @@ loop is the same call with a later ``start``.
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence as Seq
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from graft.composition import Method
 from graft.exchange import Exchange, exchange
-from graft.methods import Method
-from graft.policies.base import Policy
+from graft.metrics import exchange_metrics, model_metrics, token_counts
+from graft.policies.base import Policy, TokenPair
 from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
 
 VerifyMany = Callable[[Seq[tuple[str, str]]], list[Verdict]]
+History = Mapping[str, tuple[float, ...]]
+
+
+class Scorer(Protocol):
+    """What the loop asks of a frozen reference policy."""
+
+    def score(self, items: Seq[TokenPair]) -> list[tuple[float, ...]]: ...
 
 
 @dataclass(frozen=True)
@@ -56,10 +64,15 @@ class LoopSettings:
 
 @dataclass(frozen=True)
 class StepResult:
-    """One finished step (counted from 1). ``metrics`` is JSON without clocks; ``seconds`` maps phase or model/phase to time."""
+    """One finished step (counted from 1). ``metrics`` is JSON without clocks; ``seconds`` maps phase or model/phase to time.
+
+    ``groups``: everything sampled, whether or not it was trained on. ``history``: success rates of all steps so far per model,
+    which the next step needs.
+    """
 
     step: int
     groups: Mapping[str, tuple[Group, ...]]
+    history: History
     exchange: Exchange
     metrics: Mapping[str, Any]
     seconds: Mapping[str, float]
@@ -108,60 +121,129 @@ def batch(prompts: Seq[Prompt], settings: LoopSettings, step: int) -> tuple[Prom
     return tuple(prompts[i] for i in order[first : first + settings.prompts_per_step])
 
 
-def cotrain(
-    policies: Mapping[str, Policy],
-    prompts: Seq[Prompt],
-    method: Method,
-    settings: LoopSettings,
-    verify: VerifyMany,
-    *,
-    start: int = 1,
-    observer: Observer,
-) -> None:
-    """Run steps ``start`` .. ``settings.steps``. Policies must already hold the state after step ``start - 1``.
+def refill(prompts: Seq[Prompt], settings: LoopSettings, step: int, round_: int) -> tuple[Prompt, ...]:
+    """Further prompts for ``step``'s round 2, 3, ...: slices of a permutation drawn per step, without the step's own batch.
 
-    Raises ValueError when an independent method is given several policies, and FloatingPointError when every minibatch of a
-    model's step had a non-finite gradient (single ones are skipped and counted).
+    Drawn anew each step, so that a step stays a function of its number and all methods have equally many steps. () when the
+    prompts are used up.
     """
-    if not method.joint and len(policies) != 1:
-        raise ValueError(f"method {method.name} trains one model per run; got {', '.join(policies)}. Run them one by one.")
-    if method.joint and len(policies) < 2:
-        raise ValueError(f"method {method.name} exchanges between models and needs at least two; got {', '.join(policies)}")
-    for step in range(start, settings.steps(len(prompts)) + 1):
-        observer.step_done(run_step(policies, batch(prompts, settings, step), method, settings, verify, step))
+    taken = {p.id for p in batch(prompts, settings, step)}
+    order = generator(settings.seed, "refill", step).permutation(len(prompts))
+    others = [prompts[i] for i in order if prompts[i].id not in taken]
+    first = (round_ - 2) * settings.prompts_per_step
+    return tuple(others[first : first + settings.prompts_per_step])
 
 
-def run_step(
-    policies: Mapping[str, Policy], prompts: Seq[Prompt], method: Method, settings: LoopSettings, verify: VerifyMany, step: int
-) -> StepResult:
+@dataclass(frozen=True)
+class Setup:
+    """Who trains, by which method, on which terms. ``reference`` gives a model's frozen base policy, for methods with a KL term.
+
+    Raises ValueError when an independent method is given several policies or a joint one a single policy, when the method needs a
+    reference and there is none, and when a policy's training temperature is not the sampling temperature (ratios would not start
+    at 1).
+    """
+
+    policies: Mapping[str, Policy]
+    method: Method
+    settings: LoopSettings
+    verify: VerifyMany
+    reference: Callable[[str], Scorer] | None = None
+
+    def __post_init__(self) -> None:
+        method, names = self.method, ", ".join(self.policies)
+        if not method.joint and len(self.policies) != 1:
+            raise ValueError(f"method {method.name} trains one model per run; got {names}. Run them one by one.")
+        if method.joint and len(self.policies) < 2:
+            raise ValueError(f"method {method.name} exchanges between models and needs at least two; got {names}")
+        if method.needs_reference and self.reference is None:
+            raise ValueError(f"method {method.name} needs a frozen reference policy for its KL term; pass reference=")
+        for name, policy in self.policies.items():
+            if policy.temperature != self.settings.sampling.temperature:
+                raise ValueError(
+                    f"{name} trains at temperature {policy.temperature} and samples at {self.settings.sampling.temperature}; use one"
+                )
+
+
+def cotrain(
+    setup: Setup, prompts: Seq[Prompt], *, observer: Observer, start: int = 1, history: History = MappingProxyType({})
+) -> None:
+    """Run steps ``start`` .. ``settings.steps``. Policies and ``history`` must already be those after step ``start - 1``.
+
+    Raises FloatingPointError when every minibatch of a model's step had a non-finite gradient (single ones are skipped and counted).
+    """
+    for step in range(start, setup.settings.steps(len(prompts)) + 1):
+        result = run_step(setup, prompts, step, history)
+        history = result.history
+        observer.step_done(result)
+
+
+def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = MappingProxyType({})) -> StepResult:
     """One step of every policy. All sampling precedes every update, so no policy learns from a policy of the same step."""
     watch = Stopwatch()
-    groups: dict[str, tuple[Group, ...]] = {}
-    key = StepKey(settings.seed, "train", step)
-    for name, policy in policies.items():
-        with watch(f"{name}/sampling"):
-            sampled = policy.generate(prompts, n=settings.n, key=replace(key, stream=f"train/{name}"), sampling=settings.sampling)
-        with watch(f"{name}/verification"):
-            groups[name] = verified(sampled, verify)
+    method = setup.method
+    sampled, kept, rounds = _sample(setup, prompts, step, watch)
+    history = {name: (*history.get(name, ()), _success_rate(groups)) for name, groups in sampled.items()}
+    capability = {name: method.bound("capability")(rates) for name, rates in history.items()}
     with watch("exchange"):
-        moved = exchange(groups, method, generator(settings.seed, "exchange", step), receivers=policies)
-    updates: dict[str, list[dict[str, float]]] = {}
-    for name, policy in policies.items():
-        rng = generator(settings.seed, f"order/{name}", step)
-        own = moved.own[name]
-        if settings.old_logprobs == "recomputed":
-            with watch(f"{name}/scoring"):
-                own = rescored(policy, own)
-        minibatches = method.bound("order")(own, moved.peer[name], settings.minibatch_prompts, rng)
-        with watch(f"{name}/update"):
-            updates[name] = _update(policy, minibatches, method, step)
-            policy.sync()
+        rng = generator(setup.settings.seed, "exchange", step)
+        moved = exchange(kept, method, rng, receivers=setup.policies, capability=capability)
+    updates = {name: _learn(setup, name, moved, step, watch) for name in setup.policies}
     metrics = {
         "step": step,
-        "models": {m: _model_metrics(groups[m], updates[m]) for m in policies},
-        "exchange": _exchange_metrics(moved),
+        "rounds": rounds,
+        "models": {m: model_metrics(sampled[m], updates[m]) | {"capability": capability[m]} for m in setup.policies},
+        "exchange": exchange_metrics(moved),
     }
-    return StepResult(step, groups, moved, metrics, watch.seconds, {m: _tokens(groups[m], updates[m]) for m in policies})
+    tokens = {m: token_counts(sampled[m], updates[m]) for m in setup.policies}
+    return StepResult(step, sampled, history, moved, metrics, watch.seconds, tokens)
+
+
+Groups = dict[str, tuple[Group, ...]]
+
+
+def _sample(setup: Setup, prompts: Seq[Prompt], step: int, watch: Stopwatch) -> tuple[Groups, Groups, int]:
+    """(all sampled groups per model, those to train on, rounds of sampling)."""
+    settings = setup.settings
+    wanted = settings.prompts_per_step
+    sampled: dict[str, dict[str, Group]] = {}
+    rounds, asked = 1, batch(prompts, settings, step)
+    while True:
+        for name, policy in setup.policies.items():
+            key = StepKey(settings.seed, f"train/{name}", step)
+            with watch(f"{name}/sampling"):
+                groups = policy.generate(asked, n=settings.n, key=key, sampling=settings.sampling)
+            with watch(f"{name}/verification"):
+                for group in verified(groups, setup.verify):
+                    sampled.setdefault(group.prompt.id, {})[name] = group
+        intake = setup.method.bound("intake")(sampled, wanted, rounds)
+        asked = refill(prompts, settings, step, rounds + 1) if intake.more else ()
+        if not asked:
+            break
+        rounds += 1
+    every = {name: tuple(sampled[q][name] for q in sampled) for name in setup.policies}
+    return every, {name: tuple(sampled[q][name] for q in intake.kept) for name in setup.policies}, rounds
+
+
+def _success_rate(groups: Seq[Group]) -> float:
+    return sum(g.successes for g in groups) / sum(len(g.responses) for g in groups)
+
+
+def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch) -> list[dict[str, float]]:
+    """All of one policy's optimiser steps; log-probs that the loss holds against are taken before the first."""
+    policy, settings, method = setup.policies[name], setup.settings, setup.method
+    own = moved.own[name]
+    if settings.old_logprobs == "recomputed":
+        with watch(f"{name}/scoring"):
+            own = with_logprobs(policy, own, "old_logprobs")
+    if method.needs_reference and setup.reference is not None:
+        with watch(f"{name}/reference"):
+            own = with_logprobs(setup.reference(name), own, "ref_logprobs")
+    rng = generator(settings.seed, f"order/{name}", step)
+    minibatches = method.bound("order")(own, moved.peer[name], settings.minibatch_prompts, rng)
+    with watch(f"{name}/update"):
+        done = _update(policy, minibatches, method, step)
+        policy.sync()
+    return done
 
 
 def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:
@@ -178,10 +260,16 @@ def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:
     return tuple(done)
 
 
-def rescored(policy: Policy, groups: Seq[SequenceGroup]) -> tuple[SequenceGroup, ...]:
-    """Own groups with ``old_logprobs`` from ``policy.score``; call before the policy's first update of the step."""
-    scores = iter(policy.score([(s.prompt_ids, s.response_ids) for g in groups for s in g.sequences]))
-    return tuple(replace(g, sequences=tuple(replace(s, old_logprobs=next(scores)) for s in g.sequences)) for g in groups)
+def with_logprobs(
+    scorer: Scorer, groups: Seq[SequenceGroup], name: Literal["old_logprobs", "ref_logprobs"]
+) -> tuple[SequenceGroup, ...]:
+    """Own groups whose log-probs ``name`` come from ``scorer``; call before the policy's first update of the step."""
+    scores = iter(scorer.score([(s.prompt_ids, s.response_ids) for g in groups for s in g.sequences]))
+    done = []
+    for g in groups:
+        sequences = tuple(replace(s, **{name: next(scores)}) for s in g.sequences)  # type: ignore[arg-type]
+        done.append(replace(g, sequences=sequences))
+    return tuple(done)
 
 
 def _update(policy: Policy, minibatches: Seq[Minibatch], method: Method, step: int) -> list[dict[str, float]]:
@@ -192,53 +280,3 @@ def _update(policy: Policy, minibatches: Seq[Minibatch], method: Method, step: i
             f"step {step}: every minibatch of {policy.name} had a non-finite gradient; the checkpoint before it is intact"
         )
     return done
-
-
-def _model_metrics(groups: Seq[Group], updates: Seq[Mapping[str, float]]) -> dict[str, Any]:
-    responses = [r for g in groups for r in g.responses]
-    own, peer = (sum(u[f"{kind}_tokens"] for u in updates) for kind in ("own", "peer"))
-    return {
-        "reward_mean": sum(float(r.reward or 0) for r in responses) / len(responses),
-        "all_fail_share": sum(g.all_fail for g in groups) / len(groups),
-        "all_pass_share": sum(g.all_pass for g in groups) / len(groups),
-        "response_tokens_mean": sum(len(r.ids) for r in responses) / len(responses),
-        "truncated_share": sum(r.finish_reason == "length" for r in responses) / len(responses),
-        "verdicts": dict(sorted(Counter(r.verdict.how for r in responses if r.verdict).items())),
-        "minibatches": len(updates),
-        "loss_mean": sum(u["loss"] for u in updates) / max(len(updates), 1),
-        "grad_norm_mean": sum(u["grad_norm"] for u in updates) / max(len(updates), 1),
-        "nonfinite_minibatches": int(sum(u["nonfinite"] for u in updates)),
-        "own_tokens": int(own),
-        "peer_tokens": int(peer),
-        "clipped_own_share": sum(u.get("clipped_own", 0.0) for u in updates) / own if own else None,
-        "clipped_peer_share": sum(u.get("clipped_peer", 0.0) for u in updates) / peer if peer else None,
-    }
-
-
-def _exchange_metrics(moved: Exchange) -> list[dict[str, Any]]:
-    rows = []
-    for d in moved.report.directions:
-        mine = [r for r in moved.report.rows if (r.source, r.receiver) == (d.source, d.receiver)]
-        weights = [r.weight for r in mine if r.weight is not None]
-        rows.append(
-            {
-                "source": d.source,
-                "receiver": d.receiver,
-                "candidates": d.candidates,
-                "m": d.m,
-                "selected": d.selected,
-                "used": d.used,
-                "offered": d.offered,
-                "admitted": d.admitted,
-                "weight_mean": sum(weights) / len(weights) if weights else None,
-                "reasons": dict(sorted(Counter(r.reason for r in mine).items())),
-            }
-        )
-    return rows
-
-
-def _tokens(groups: Seq[Group], updates: Seq[Mapping[str, float]]) -> dict[str, int]:
-    return {
-        "sampled": sum(len(r.ids) for g in groups for r in g.responses),
-        "trained": int(sum(u["own_tokens"] + u["peer_tokens"] for u in updates)),
-    }

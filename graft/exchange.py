@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 
 from graft.compatibility import Admission, mean_logprob, score
-from graft.methods import Method
+from graft.composition import Method
 from graft.retokenize import TextCodec, retokenize
 from graft.selection import Direction, Selection
-from graft.types import Group, GroupsByModel, Response, Sequence, SequenceGroup
+from graft.types import Group, GroupsByModel, Sequence, SequenceGroup
 
 
 class Receiver(Protocol):
@@ -83,45 +83,79 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
+    """One peer response on its way to a receiver, with what the receiver makes of it (``ids`` None = not exchangeable)."""
+
     group: Group
     receiver: str
     index: int
     advantage: float
     prompt_ids: tuple[int, ...]
+    ids: tuple[int, ...] | None = None
+    logprobs: tuple[float, ...] = ()
+    score: float | None = None
+    reason: str = ""
 
     @property
-    def response(self) -> Response:
-        return self.group.responses[self.index]
+    def key(self) -> tuple[str, str]:
+        """(prompt, source)."""
+        return self.group.prompt.id, self.group.model
+
+
+Teachers = Mapping[tuple[str, str], tuple[str, ...]]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """What every stage of one exchange reads. ``teachers`` maps (receiver, prompt) to the sources that it takes the prompt from."""
+
+    by_prompt: Mapping[str, Mapping[str, Group]]
+    method: Method
+    rng: np.random.Generator
+    receivers: Mapping[str, Receiver]
+    capability: Mapping[str, float]
+
+    def in_play(self, q: str, receiver: str, sources: Seq[str]) -> dict[str, Group]:
+        """The receiver's group and its sources' groups of one prompt."""
+        return {m: self.by_prompt[q][m] for m in (receiver, *sources)}
 
 
 def exchange(
-    groups_by_model: GroupsByModel, method: Method, rng: np.random.Generator, *, receivers: Mapping[str, Receiver] | None = None
+    groups_by_model: GroupsByModel,
+    method: Method,
+    rng: np.random.Generator,
+    *,
+    receivers: Mapping[str, Receiver] | None = None,
+    capability: Mapping[str, float] | None = None,
 ) -> Exchange:
     """Select, transfer, re-tokenise, score, admit.
 
     ``groups_by_model``: every model's verified groups of the SAME prompts in the same order. ``receivers``: the models that learn
     (default: all, allowed only while nothing has to be scored); a model in ``groups_by_model`` alone is a donor. ``rng`` is used by
-    methods that draw. Raises ValueError when prompts or group sizes disagree between models, or a group is used unverified.
+    methods that draw. ``capability``: one number per model for advantages that compare models (default: all equal). Raises
+    ValueError when prompts or group sizes disagree between models, or a group is used unverified.
     """
     if not groups_by_model or not set(receivers or ()) <= set(groups_by_model):
         raise ValueError(
             f"receivers {sorted(receivers or ())} need groups of their own; there are groups of {sorted(groups_by_model)}"
         )
     by_prompt = _by_prompt(groups_by_model)
+    step = _Step(by_prompt, method, rng, receivers or {}, capability or dict.fromkeys(groups_by_model, 1.0))
     learners = tuple(groups_by_model) if receivers is None else tuple(r for r in groups_by_model if r in receivers)
     selection = method.bound("selection")(groups_by_model, rng)
-    sources = _resolve_sources(selection, by_prompt, learners)
+    teachers = _teachers(step, selection, learners)
     own: dict[str, tuple[SequenceGroup, ...]] = {}
     peer: dict[str, tuple[SequenceGroup, ...]] = {}
     rows: list[TransferRow] = []
     for receiver in learners:
-        offers, replaced = _offers(by_prompt, sources, receiver, method, rng)
-        if offers and receivers is None:
-            raise ValueError(f"method {method.name} scores peer responses under {receiver!r}; pass receivers={{name: policy}}")
-        own[receiver] = tuple(_own(by_prompt[q], receiver, method) for q in by_prompt if q not in replaced)
-        peer[receiver], new_rows = _admit(offers, receiver, receivers or {}, method, rng)
+        offers, replaced = _offers(step, selection, teachers, receiver)
+        own[receiver] = tuple(
+            _own(step.in_play(q, receiver, teachers.get((receiver, q), ())), receiver, step)
+            for q in by_prompt
+            if q not in replaced
+        )
+        peer[receiver], new_rows = _admit(step, offers, receiver)
         rows += new_rows
-    return Exchange(own, peer, _report(groups_by_model, selection, sources, rows))
+    return Exchange(own, peer, _report(groups_by_model, selection, teachers, rows))
 
 
 def _by_prompt(groups_by_model: GroupsByModel) -> dict[str, dict[str, Group]]:
@@ -141,49 +175,61 @@ def _by_prompt(groups_by_model: GroupsByModel) -> dict[str, dict[str, Group]]:
             )
         if any(g.model != name for g in groups_by_model[name]):
             raise ValueError(f"a group listed under {name!r} belongs to another model")
-    if len(sizes) != 1:
+    if len(sizes) > 1:
         raise ValueError(f"group sizes differ within one step: {sorted(sizes)}; a group that lost a member is never used")
     return {q: {name: groups_by_model[name][i] for name in names} for i, q in enumerate(order)}
 
 
-def _resolve_sources(
-    selection: Selection, by_prompt: Mapping[str, Mapping[str, Group]], learners: tuple[str, ...]
-) -> dict[tuple[str, str], str]:
-    """(receiver, prompt) -> the one source. Several qualify only with three or more models: most successes, then name."""
-    best: dict[tuple[str, str], str] = {}
+def _teachers(step: _Step, selection: Selection, learners: tuple[str, ...]) -> dict[tuple[str, str], tuple[str, ...]]:
+    """The sources of every (receiver, prompt). Several qualify only with three or more models.
+
+    Under ``selection.one_source`` one of them teaches: the highest success count, then the highest mean compatibility of its
+    exchangeable responses, then the first by name.
+    """
+    qualified: dict[tuple[str, str], list[str]] = {}
     for (source, receiver), prompts in selection.selected.items():
         for q in prompts if receiver in learners else ():
-            key, other = (receiver, q), best.get((receiver, q))
-            rank = (-by_prompt[q][source].successes, source)
-            if other is None or rank < (-by_prompt[q][other].successes, other):
-                best[key] = source
-    return best
+            qualified.setdefault((receiver, q), []).append(source)
+    if not selection.one_source:
+        return {key: tuple(sources) for key, sources in qualified.items()}
+    chosen: dict[tuple[str, str], tuple[str, ...]] = {}
+    for (receiver, q), sources in qualified.items():
+        most = max(step.by_prompt[q][s].successes for s in sources)
+        tied = sorted(s for s in sources if step.by_prompt[q][s].successes == most)
+        if len(tied) > 1:
+            tied.sort(key=lambda s: -_mean_compatibility(step, q, s, receiver))  # a stable sort: names break what is left
+        chosen[receiver, q] = (tied[0],)
+    return chosen
 
 
-def _offers(
-    by_prompt: Mapping[str, Mapping[str, Group]],
-    sources: Mapping[tuple[str, str], str],
-    receiver: str,
-    method: Method,
-    rng: np.random.Generator,
-) -> tuple[list[_Offer], set[str]]:
+def _mean_compatibility(step: _Step, q: str, source: str, receiver: str) -> float:
+    groups = step.by_prompt[q]
+    offers = [_Offer(groups[source], receiver, i, 0.0, groups[receiver].prompt_ids) for i in range(len(groups[source].responses))]
+    scores = [o.score for o in _rated(step, offers, receiver) if o.score is not None]
+    return sum(scores) / len(scores) if scores else 0.0
+
+
+def _offers(step: _Step, selection: Selection, teachers: Teachers, receiver: str) -> tuple[list[_Offer], set[str]]:
+    """(what the receiver is offered, prompts whose own group is replaced), in batch order."""
     offers: list[_Offer] = []
     replaced: set[str] = set()
-    for q, groups in by_prompt.items():
-        source = sources.get((receiver, q))
-        if source is None:
-            continue
-        moved = method.bound("transfer")(groups[receiver], groups[source], rng)
-        advantages = method.bound("peer_advantage")(groups, source, receiver)
-        offers += [_Offer(groups[source], receiver, i, advantages[i], groups[receiver].prompt_ids) for i in moved.indices]
-        if not moved.keep_own:
-            replaced.add(q)
+    for q, groups in step.by_prompt.items():
+        sources = teachers.get((receiver, q), ())
+        for source in sources:
+            moved = step.method.bound("transfer")(groups[receiver], groups[source], step.rng)
+            play = step.in_play(q, receiver, sources)
+            advantages = step.method.bound("peer_advantage")(play, source, receiver, step.capability)
+            if q in selection.silent.get((source, receiver), ()):
+                advantages = (0.0,) * len(advantages)
+            offers += [_Offer(groups[source], receiver, i, advantages[i], groups[receiver].prompt_ids) for i in moved.indices]
+            if not moved.keep_own:
+                replaced.add(q)
     return offers, replaced
 
 
-def _own(groups: Mapping[str, Group], receiver: str, method: Method) -> SequenceGroup:
+def _own(groups: Mapping[str, Group], receiver: str, step: _Step) -> SequenceGroup:
     group = groups[receiver]
-    advantages = method.bound("own_advantage")(groups, receiver, receiver)
+    advantages = step.method.bound("own_advantage")(groups, receiver, receiver, step.capability)
     sequences = tuple(
         Sequence(
             prompt_id=group.prompt.id,
@@ -194,52 +240,68 @@ def _own(groups: Mapping[str, Group], receiver: str, method: Method) -> Sequence
             old_logprobs=r.logprobs,
             advantage=a,
             source_mean_logprob=mean_logprob(r.logprobs),
+            unanimous=group.unanimous,
         )
         for r, a in zip(group.responses, advantages, strict=True)
     )
     return SequenceGroup(group.prompt.id, False, sequences)
 
 
-def _admit(
-    offers: list[_Offer], receiver: str, receivers: Mapping[str, Receiver], method: Method, rng: np.random.Generator
-) -> tuple[tuple[SequenceGroup, ...], list[TransferRow]]:
+def _rated(step: _Step, offers: list[_Offer], receiver: str) -> list[_Offer]:
+    """The offers with the receiver's ids, log-probs and score, or with the reason why they cannot be exchanged."""
+    if receiver not in step.receivers:
+        raise ValueError(f"method {step.method.name} scores peer responses under {receiver!r}; pass receivers={{name: policy}}")
+    policy = step.receivers[receiver]
+    senders = {name: r.codec for name, r in step.receivers.items()}
+    texts = [
+        retokenize(o.group.responses[o.index], senders.get(o.group.model), policy.codec, max_tokens=policy.max_response_tokens)
+        for o in offers
+    ]
+    logprobs = iter(policy.score([(o.prompt_ids, t.ids) for o, t in zip(offers, texts, strict=True) if t.ids is not None]))
+    rated = []
+    for offer, text in zip(offers, texts, strict=True):
+        if text.ids is None:
+            rated.append(replace(offer, reason=text.reason))
+            continue
+        mine = next(logprobs)
+        s = score(mean_logprob(mine), mean_logprob(offer.group.responses[offer.index].logprobs))
+        rated.append(replace(offer, ids=text.ids, logprobs=mine, score=s))
+    return rated
+
+
+def _admit(step: _Step, offers: list[_Offer], receiver: str) -> tuple[tuple[SequenceGroup, ...], list[TransferRow]]:
     if not offers:
         return (), []
-    policy = receivers[receiver]
-    senders = {name: r.codec for name, r in receivers.items()}
-    texts = [
-        retokenize(o.response, senders.get(o.group.model), policy.codec, max_tokens=policy.max_response_tokens) for o in offers
-    ]
-    scorable = [i for i, t in enumerate(texts) if t.ids is not None]
-    logprobs = dict(zip(scorable, policy.score([(offers[i].prompt_ids, texts[i].ids or ()) for i in scorable]), strict=True))
-    scores = {i: score(mean_logprob(logprobs[i]), mean_logprob(offers[i].response.logprobs)) for i in scorable}
-    verdicts = dict(zip(scorable, method.bound("admission")([scores[i] for i in scorable], rng), strict=True))
-    grafted: dict[str, list[Sequence]] = {o.group.prompt.id: [] for o in offers}
+    rated = _rated(step, offers, receiver)
+    scores = [o.score for o in rated if o.score is not None]
+    verdicts = iter(step.method.bound("admission")(scores, step.rng))
+    grafted: dict[tuple[str, str], list[Sequence]] = {o.key: [] for o in offers}
     rows = []
-    for i, (offer, text) in enumerate(zip(offers, texts, strict=True)):
-        verdict = verdicts.get(i, Admission(None, text.reason))
-        rows.append(_row(offer, scores.get(i), verdict))
+    for offer in rated:
+        verdict = Admission(None, offer.reason) if offer.ids is None else next(verdicts)
+        rows.append(_row(offer, verdict))
         if verdict.weight is not None:
-            grafted[offer.group.prompt.id].append(_peer_sequence(offer, text.ids or (), logprobs[i], verdict.weight))
-    return tuple(SequenceGroup(q, True, tuple(s)) for q, s in grafted.items()), rows
+            grafted[offer.key].append(_peer_sequence(offer, verdict.weight))
+    return tuple(SequenceGroup(q, True, tuple(s)) for (q, _), s in grafted.items()), rows
 
 
-def _peer_sequence(offer: _Offer, ids: tuple[int, ...], old_logprobs: tuple[float, ...], weight: float) -> Sequence:
+def _peer_sequence(offer: _Offer, weight: float) -> Sequence:
     return Sequence(
         prompt_id=offer.group.prompt.id,
         source=offer.group.model,
         receiver=offer.receiver,
         prompt_ids=offer.prompt_ids,
-        response_ids=ids,
-        old_logprobs=old_logprobs,
+        response_ids=offer.ids or (),
+        old_logprobs=offer.logprobs,
         advantage=offer.advantage,
         weight=weight,
-        source_mean_logprob=mean_logprob(offer.response.logprobs),
+        source_mean_logprob=mean_logprob(offer.group.responses[offer.index].logprobs),
+        unanimous=offer.group.unanimous,
     )
 
 
-def _row(offer: _Offer, s: float | None, verdict: Admission) -> TransferRow:
-    reward = offer.response.reward
+def _row(offer: _Offer, verdict: Admission) -> TransferRow:
+    reward = offer.group.responses[offer.index].reward
     if reward is None:
         raise ValueError(f"prompt {offer.group.prompt.id!r}: an unverified response was offered to a peer")
     return TransferRow(
@@ -249,19 +311,17 @@ def _row(offer: _Offer, s: float | None, verdict: Admission) -> TransferRow:
         offer.index,
         reward,
         offer.advantage,
-        s,
+        offer.score,
         verdict.weight,
         verdict.reason,
     )
 
 
-def _report(
-    groups: GroupsByModel, selection: Selection, sources: Mapping[tuple[str, str], str], rows: list[TransferRow]
-) -> ExchangeReport:
+def _report(groups: GroupsByModel, selection: Selection, teachers: Teachers, rows: list[TransferRow]) -> ExchangeReport:
     def direction(d: Direction) -> DirectionReport:
         """Counts of one ordered pair."""
         mine = [r for r in rows if (r.source, r.receiver) == d]
-        used = sum(s == d[0] and r == d[1] for (r, _), s in sources.items())
+        used = sum(d[0] in sources for (receiver, _), sources in teachers.items() if receiver == d[1])
         admitted = sum(r.weight is not None for r in mine)
         return DirectionReport(
             *d, len(selection.candidates[d]), selection.limits[d], len(selection.selected[d]), used, len(mine), admitted

@@ -7,8 +7,8 @@ admitted is decided later (compatibility.py). A direction is an ordered pair (so
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, field
+from itertools import combinations, permutations
 from typing import Protocol
 
 import numpy as np
@@ -20,11 +20,17 @@ Direction = tuple[str, str]
 
 @dataclass(frozen=True)
 class Selection:
-    """``candidates`` and ``selected`` map each direction to prompt ids; ``limits`` to m, the size asked for before ties."""
+    """``candidates`` and ``selected`` map each direction to prompt ids; ``limits`` to m, the size asked for before ties.
+
+    ``silent`` prompts move with advantage 0: their responses count in denominators and teach nothing. ``one_source``: a receiver
+    takes a prompt from one source only; otherwise from all that selected it.
+    """
 
     candidates: Mapping[Direction, tuple[str, ...]]
     selected: Mapping[Direction, tuple[str, ...]]
     limits: Mapping[Direction, int]
+    silent: Mapping[Direction, frozenset[str]] = field(default_factory=dict)
+    one_source: bool = True
 
 
 class Select(Protocol):
@@ -73,3 +79,40 @@ def complementary_balanced(groups: GroupsByModel, rng: np.random.Generator) -> S
             selected[direction] = select_with_ties(by_prompt, m)
             limits[direction] = m
     return Selection(candidates, selected, limits)
+
+
+def rescue(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """Every prompt where the receiver's group all failed and the source has a success; no balancing.
+
+    SGT's rescue set (arXiv 2605.07244), and GRAFT without balancing (appendix G), where all-pass source groups are eligible too:
+    they move and carry advantage 0.
+    """
+    eligible = {}
+    for source, receiver in permutations(groups, 2):
+        failed = {g.prompt.id for g in groups[receiver] if g.all_fail}
+        eligible[source, receiver] = tuple(g.prompt.id for g in groups[source] if g.prompt.id in failed and not g.all_fail)
+    return Selection(eligible, eligible, {d: len(q) for d, q in eligible.items()})
+
+
+def count_matched_random(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """Per direction as many prompts as GRAFT would select (ties included), drawn uniformly from the batch whatever the rewards."""
+    graft = complementary_balanced(groups, rng)
+    drawn = {}
+    for (source, receiver), chosen in graft.selected.items():
+        prompts = [g.prompt.id for g in groups[source]]
+        places = sorted(rng.choice(len(prompts), size=len(chosen), replace=False).tolist())
+        drawn[source, receiver] = tuple(prompts[i] for i in places)
+    return Selection(graft.candidates, drawn, {d: len(q) for d, q in drawn.items()})
+
+
+def every_prompt(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """All prompts in all directions, from all sources (HACPO, naive sharing)."""
+    moved = {(s, r): tuple(g.prompt.id for g in groups[s]) for s, r in permutations(groups, 2)}
+    return Selection(moved, moved, {d: len(q) for d, q in moved.items()}, one_source=False)
+
+
+def every_prompt_complementary_heard(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """As ``every_prompt``, but only what GRAFT selects is heard; the rest moves with advantage 0 (GRAFT's which, HACPO's how)."""
+    moved, graft = every_prompt(groups, rng), complementary_balanced(groups, rng)
+    silent = {d: frozenset(q) - set(graft.selected[d]) for d, q in moved.selected.items()}
+    return Selection(graft.candidates, moved.selected, graft.limits, silent, one_source=False)

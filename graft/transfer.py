@@ -38,3 +38,23 @@ def nothing(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
 def replace_group(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
     """GRAFT (4.1): the whole peer group, successes and failures, takes the place of the receiver's failed group."""
     return Transferred(False, tuple(range(len(peer.responses))))
+
+
+def add_group(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
+    """The peer group joins the receiver's own, which stays (pooled groups, HACPO, naive sharing)."""
+    return Transferred(True, tuple(range(len(peer.responses))))
+
+
+def _successes(group: Group) -> tuple[int, ...]:
+    return tuple(i for i, r in enumerate(group.rewards) if r > 0)
+
+
+def replace_by_successes(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
+    """Only the peer's successes take the place of the receiver's failed group; its failures count nowhere (appendix G)."""
+    return Transferred(False, _successes(peer))
+
+
+def add_one_success(own: Group, peer: Group, rng: np.random.Generator) -> Transferred:
+    """One success, drawn uniformly, joins the receiver's own group (SGT). Nothing where the peer has none."""
+    successes = _successes(peer)
+    return Transferred(True, (successes[int(rng.integers(len(successes)))],) if successes else ())

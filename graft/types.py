@@ -98,6 +98,11 @@ class Group:
     def all_pass(self) -> bool:
         return self.successes == len(self.responses)
 
+    @property
+    def unanimous(self) -> int:
+        """-1 for an all-fail group, +1 for an all-pass group, 0 for a mixed one."""
+        return int(self.all_pass) - int(self.all_fail)
+
 
 @dataclass(frozen=True, slots=True)
 class Sequence:
@@ -105,6 +110,8 @@ class Sequence:
 
     ``old_logprobs`` [T] come from the RECEIVER before its first update of the step, for own and peer sequences alike (paper
     eq. 9). ``weight`` and ``advantage`` are constants of the loss. ``source_mean_logprob`` is the sender's mean over its own ids.
+    ``unanimous`` is that of the group it was sampled in. ``ref_logprobs`` [T] come from the frozen reference policy, or () where
+    the method has none.
     """
 
     prompt_id: str
@@ -116,12 +123,16 @@ class Sequence:
     advantage: float
     weight: float = 1.0
     source_mean_logprob: float = 0.0
+    unanimous: int = 0
+    ref_logprobs: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.response_ids or len(self.response_ids) != len(self.old_logprobs):
             raise ValueError(
                 f"sequence of prompt {self.prompt_id!r}: {len(self.response_ids)} ids, {len(self.old_logprobs)} old log-probs"
             )
+        if self.ref_logprobs and len(self.ref_logprobs) != len(self.response_ids):
+            raise ValueError(f"sequence of prompt {self.prompt_id!r}: {len(self.ref_logprobs)} reference log-probs")
         if not (math.isfinite(self.advantage) and math.isfinite(self.weight) and self.weight >= 0):
             raise ValueError(f"sequence of prompt {self.prompt_id!r}: advantage {self.advantage}, weight {self.weight}")
 

@@ -21,7 +21,7 @@ from experiments.files import iter_jsonl
 from experiments.progress import Display, summary
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
-from sweeps.cells import cells, load_spec, unique_runs
+from sweeps.cells import Cell, cells, load_spec, unique_runs
 
 POLL_S = 0.5
 
@@ -112,13 +112,36 @@ def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Di
     return worst
 
 
-def launch(table: str, *, scale: str, seeds: Sequence[int], pairs: Sequence[str], jobs: int, extra: Sequence[str]) -> int:
+@dataclass(frozen=True)
+class Request:
+    """Which cells of a table: ``pairs`` and ``rows`` () mean the spec's own pair and all of its rows."""
+
+    table: str
+    scale: str
+    seeds: Sequence[int] = (0,)
+    pairs: Sequence[str] = ()
+    rows: Sequence[str] = ()
+
+    def cells(self) -> list[Cell]:
+        """In the spec's order. UserError for rows that the table does not have."""
+        spec = load_spec(self.table)
+        known = [row["slug"] for row in spec["rows"]]
+        if unknown := sorted(set(self.rows) - set(known)):
+            raise UserError(f"{self.table} has no row {', '.join(unknown)}; it has {', '.join(known)}")
+        every = (
+            cell
+            for seed in self.seeds
+            for pair in (self.pairs or [spec["pair"]])
+            for cell in cells(spec, scale=self.scale, seed=seed, pair=pair)
+        )
+        return [cell for cell in every if not self.rows or cell.row in self.rows]
+
+
+def launch(request: Request, *, jobs: int, extra: Sequence[str]) -> int:
     """Freeze first, all of it, then run: a mistake in any cell stops everything before anything starts."""
-    spec = load_spec(table)
-    wanted = [c for seed in seeds for pair in (pairs or [spec["pair"]]) for c in cells(spec, scale=scale, seed=seed, pair=pair)]
-    runs, lacking = unique_runs(wanted, extra)
+    runs, lacking = unique_runs(request.cells(), extra)
     if not runs:
-        raise UserError(f"{table}: none of its methods exists in this version")
+        raise UserError(f"{request.table}: none of its methods exists in this version")
     for plan, options in runs.values():
         check(plan, options)
     with Display() as display:
@@ -134,18 +157,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--scale", default="cpu")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--pairs", nargs="+", default=[])
+    parser.add_argument("--rows", nargs="+", default=[], help="only these rows of the table (slugs of its spec)")
     parser.add_argument("--jobs", type=int, default=0, help="runs at a time; 0 means one per core")
     parser.add_argument("--overrides", nargs="+", default=[], help="further Hydra overrides for every run")
     args = parser.parse_args(argv)
     try:
-        return launch(
-            args.table,
-            scale=args.scale,
-            seeds=args.seeds,
-            pairs=args.pairs,
-            jobs=args.jobs or len(os.sched_getaffinity(0)),
-            extra=args.overrides,
-        )
+        request = Request(args.table, args.scale, args.seeds, args.pairs, args.rows)
+        return launch(request, jobs=args.jobs or len(os.sched_getaffinity(0)), extra=args.overrides)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR

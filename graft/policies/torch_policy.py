@@ -79,6 +79,10 @@ class TorchPolicy:
     def max_response_tokens(self) -> int:
         return self.settings.max_response_tokens
 
+    @property
+    def temperature(self) -> float:
+        return self.settings.temperature
+
     def _autocast(self) -> AbstractContextManager[object]:
         if self.settings.precision == "bfloat16":
             return torch.autocast(self.settings.device.split(":")[0], dtype=torch.bfloat16)
@@ -176,8 +180,11 @@ class TorchPolicy:
         )
         return out.logits[:, -1], cache, mask, mask.sum(1)
 
-    def _token_logprobs(self, items: Seq[TokenPair]) -> tuple[Tensor, Tensor]:
-        """(log-probs [B,T], mask [B,T]) of right-padded responses; equal prompts, and equal pairs, are computed once."""
+    def _token_logprobs(self, items: Seq[TokenPair], *, entropies: bool = False) -> tuple[Tensor, Tensor, Tensor | None]:
+        """(log-probs [B,T], mask [B,T], detached token entropies [B,T] if asked for) of right-padded responses.
+
+        Equal prompts, and equal pairs, are computed once.
+        """
         pairs = {pair: i for i, pair in enumerate(dict.fromkeys(items))}
         prompts = {p: i for i, p in enumerate(dict.fromkeys(p for p, _ in pairs))}
         row = torch.tensor([pairs[i] for i in items], device=self.settings.device)
@@ -193,7 +200,8 @@ class TorchPolicy:
             full = torch.cat([prompt_mask[owner], mask[:, :-1]], 1)
             logits = torch.cat([logits, self._forward(ids[:, :-1], full, positions, cache)], 1)
         logp = torch.log_softmax(logits.float() / self.settings.temperature, dim=-1)
-        return logp.gather(-1, ids[..., None]).squeeze(-1)[row], mask[row]
+        entropy = -(logp.detach().exp() * logp.detach()).sum(-1)[row] if entropies else None
+        return logp.gather(-1, ids[..., None]).squeeze(-1)[row], mask[row], entropy
 
     def score(self, items: Seq[TokenPair]) -> list[tuple[float, ...]]:
         """Log-probs of each response's ids, without gradient. [] for no items; ValueError on an empty response."""
@@ -204,7 +212,7 @@ class TorchPolicy:
         with torch.inference_mode(), self._autocast():
             for start in range(0, len(order), self.settings.train_rows):
                 part = order[start : start + self.settings.train_rows]
-                logps, _ = self._token_logprobs([items[i] for i in part])
+                logps, _, _ = self._token_logprobs([items[i] for i in part])
                 for row, i in enumerate(part):
                     result[i] = tuple(logps[row, : len(items[i][1])].double().tolist())
         return result
@@ -214,19 +222,17 @@ class TorchPolicy:
     def update(self, minibatch: Minibatch, loss: MinibatchLoss) -> dict[str, float]:
         """One AdamW step. Denominators are the minibatch's, so ``train_rows`` never changes the gradient.
 
-        Rows with w a = 0 are not computed when the loss declares them to be exactly 0. A non-finite gradient takes no step and
+        Rows that the loss declares to be exactly 0 are not computed. A non-finite gradient takes no step and
         is reported as ``nonfinite = 1``.
         """
         totals = Totals.of(minibatch)
-        rows = minibatch.sequences
-        if loss.zero_at_zero_advantage:
-            rows = tuple(s for s in rows if s.weight * s.advantage != 0)
+        rows = tuple(filter(loss.computes, minibatch.sequences))
         self._optimiser.zero_grad(set_to_none=False)
         sums: dict[str, float] = {"loss": 0.0}
         for part in _by_length(rows, self.settings.train_rows):
             with self._autocast():
-                logps, mask = self._token_logprobs([(s.prompt_ids, s.response_ids) for s in part])
-            value, metrics = loss(_loss_inputs(part, logps, mask, minibatch.index), totals)
+                logps, mask, entropies = self._token_logprobs(_pairs(part), entropies=loss.needs_entropies)
+            value, metrics = loss(_loss_inputs(part, logps, mask, minibatch.index, entropies), totals)
             value.backward()
             sums["loss"] += float(value.detach())
             for name, x in metrics.items():
@@ -293,21 +299,31 @@ def _by_length(rows: Seq[Sequence], size: int) -> list[tuple[Sequence, ...]]:
     return [tuple(ordered[i : i + size]) for i in range(0, len(ordered), size)]
 
 
-def _loss_inputs(rows: tuple[Sequence, ...], logprobs: Tensor, mask: Tensor, index: int) -> LossInputs:
+def _pairs(rows: Seq[Sequence]) -> list[TokenPair]:
+    return [(s.prompt_ids, s.response_ids) for s in rows]
+
+
+def _loss_inputs(rows: tuple[Sequence, ...], logprobs: Tensor, mask: Tensor, index: int, entropies: Tensor | None) -> LossInputs:
     width, device = logprobs.shape[1], logprobs.device
 
     def column(values: Seq[float] | Seq[Seq[float]]) -> Tensor:
         return torch.tensor(values, dtype=torch.float32, device=device)
 
     # Padding holds 0 in both log-prob tensors and 0 in the mask: it is never a token, so never a probability of 1.
-    old = column([[*s.old_logprobs, *[0.0] * (width - len(s.old_logprobs))] for s in rows])
+    def padded(logps: Seq[Seq[float]]) -> Tensor:
+        """[B,T] with zeros behind each row."""
+        return column([[*row, *[0.0] * (width - len(row))] for row in logps])
+
     return LossInputs(
         logprobs=logprobs,
-        old_logprobs=old,
+        old_logprobs=padded([s.old_logprobs for s in rows]),
         mask=mask.float(),
         advantages=column([s.advantage for s in rows]),
         weights=column([s.weight for s in rows]),
         is_peer=torch.tensor([s.is_peer for s in rows], device=device),
         source_mean=column([s.source_mean_logprob for s in rows]),
         minibatch_index=index,
+        unanimous=torch.tensor([s.unanimous for s in rows], device=device),
+        ref_logprobs=padded([s.ref_logprobs for s in rows]) if any(s.ref_logprobs for s in rows) else None,
+        entropies=entropies,
     )
