@@ -1,6 +1,7 @@
 """``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv.
 
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
+``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
 """
 
 from __future__ import annotations
@@ -10,24 +11,29 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from analysis import clipping, exchange, layout, tables
 from analysis.collect import open_runs
-from analysis.footer import SCALE_NOTES
+from analysis.footer import SCALES
+from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows
-from analysis.spec import load_spec
-from analysis.tables import Table, from_reported, from_runs
-from analysis.terminal import print_table
-from analysis.writers import to_csv, to_latex, to_markdown, write_all
-from experiments.run_record import EXIT_USER_ERROR, UserError
+from analysis.spec import PASS_AT_1, load_spec, read_spec
+from analysis.terminal import print_page
+from analysis.writers import to_texts, write_all
+from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
-TEXT_WRITERS = {"md": to_markdown, "tex": to_latex, "csv": to_csv}
+# kind -> (load spec, the paper's values, ours, page, csv)
+KINDS = {
+    PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),
+    "clipping": (clipping.load_spec, clipping.from_reported, clipping.from_runs, clipping.to_page, clipping.to_csv),
+}
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
     parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2")
-    parser.add_argument("--scale", choices=sorted(SCALE_NOTES), default="cpu")
-    parser.add_argument("--format", choices=["term", *TEXT_WRITERS], default="term", help="what is printed (default: term)")
+    parser.add_argument("--scale", choices=sorted(SCALES), default="cpu")
+    parser.add_argument("--format", choices=["term", "md", "tex", "csv"], default="term", help="what is printed (default: term)")
     parser.add_argument("--source", choices=["runs", "reported"], default="runs", help="reported: what the paper printed")
     parser.add_argument("--root", type=Path, default=Path("runs"), help="folder of the experiments (default: runs)")
     parser.add_argument("--experiment", default="paper", help="folder of the runs under --root (default: paper)")
@@ -39,35 +45,50 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def build(args: argparse.Namespace) -> Table:
-    spec = load_spec(args.table, args.specs)
+def build(args: argparse.Namespace) -> tuple[Page, str]:
+    """The page of a table and its CSV. The spec's ``kind`` says what kind of table it is (none: pass@1)."""
+    _, given = read_spec(args.table, args.specs)
+    kind = given.get("kind", PASS_AT_1)
+    if kind not in KINDS:
+        raise UserError(f"{args.table}: kind {kind!r} is not known; known are {', '.join(KINDS)}")
+    load, from_reported, from_runs, to_page, to_csv = KINDS[kind]
+    spec = load(args.table, args.specs)
     if args.source == "reported":
-        return from_reported(spec)
+        table = from_reported(spec)
+    else:
+        table = from_runs(spec, records_of(args), scale=args.scale, seed=args.seed, methods=args.methods)
+    return to_page(table), to_csv(table)
+
+
+def records_of(args: argparse.Namespace) -> list[RunRecord]:
     records = open_runs(args.root / args.experiment)
     if not records:
         print(f"No run directory under {args.root / args.experiment} (see --root and --experiment).", file=sys.stderr)
-    return from_runs(spec, records, scale=args.scale, seed=args.seed, methods=args.methods)
+    return records
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    args = arguments(argv)
+    argv = sys.argv[1:] if argv is None else list(argv)
     # Tables hold ± and Δ; under LC_ALL=C the stream would refuse them.
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
+        if argv[:1] == ["exchange"]:
+            return exchange.main(argv[1:])
+        args = arguments(argv)
         if args.over_seeds:
-            records = open_runs(args.root / args.experiment)
-            print_seeds(seed_rows(load_spec(args.table, args.specs), records, scale=args.scale, methods=args.methods), args.scale)
+            spec = load_spec(args.table, args.specs)
+            print_seeds(seed_rows(spec, records_of(args), scale=args.scale, methods=args.methods), args.scale)
             return 0
-        table = build(args)
-        written = write_all(table, args.out) if args.out else []
+        page, csv = build(args)
+        written = write_all(page, csv, args.out) if args.out else []
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
     if args.format == "term":
-        print_table(table)
+        print_page(page)
     else:
-        sys.stdout.write(TEXT_WRITERS[args.format](table))
+        sys.stdout.write(to_texts(page, csv)[args.format])
     for path in written:
         print(f"wrote {path}", file=sys.stderr)
     return 0

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.schema import COLUMNS, check_row, digest, empty_frame, validate_frame
+from analysis.spec import AVERAGE
 from experiments.run_record import RunRecord, UserError, find_runs, read_jsonl
 
 
@@ -43,6 +44,18 @@ def open_runs(root: Path) -> list[RunRecord]:
 def model_of(record: RunRecord, receiver: str) -> Mapping[str, Any] | None:
     """The run's model that is, or stands for, ``receiver``."""
     return next((m for m in record.config["recipe"]["models"] if m["stands_for"] == receiver), None)
+
+
+def column_benchmarks(record: RunRecord, column: str) -> list[Mapping[str, Any]]:
+    """The run's benchmarks behind a table column: all of them for the average, else the one that is, or stands for, the column."""
+    benchmarks = record.config["recipe"]["evaluation"]["benchmarks"]
+    if column == AVERAGE:
+        return list(benchmarks)
+    fitting = [b for b in benchmarks if b["stands_for"] == column]
+    if len(fitting) != 1:
+        named = ", ".join(f"{b['name']} for {b['stands_for']}" for b in benchmarks)
+        raise UserError(f"{record.path}: {len(fitting)} benchmarks stand for the column {column}, one is needed; it has {named}")
+    return fitting
 
 
 def match(records: Sequence[RunRecord], wanted: Mapping[str, Any], *, pair: str, receiver: str) -> Match:

@@ -11,15 +11,27 @@ from analysis.collect import repeated_sample_share, runs_asked
 from analysis.spec import TableSpec
 from experiments.run_record import RunRecord
 
-SCALE_NOTES = {
-    "smoke": "Scale smoke: a handful of steps of small stand-in models, to exercise the code. It claims nothing. "
-    "The columns 'paper' are other models at another scale and are not comparable in level.",
-    "cpu": "Scale cpu: a stand-in scale (small models, generated tasks). The columns 'paper' are other models at another scale: "
-    "they are not comparable in level; at most signs and orders can be compared.",
-    "paper": "Scale paper: the paper's models, data and budget. 'paper' columns are what the paper printed.",
+# scale -> (what it is, how the paper's values read beside it)
+SCALES = {
+    "smoke": (
+        "Scale smoke: a handful of steps of small stand-in models, to exercise the code. It claims nothing.",
+        "The values 'paper' are of other models at another scale and are not comparable in level.",
+    ),
+    "cpu": (
+        "Scale cpu: a stand-in scale (small models, generated tasks).",
+        "The values 'paper' are of other models at another scale: they are not comparable in level; at most signs and orders can "
+        "be compared.",
+    ),
+    "paper": ("Scale paper: the paper's models, data and budget.", "The values 'paper' are what the paper printed."),
 }
 # At temperature > 0, several samples of one item that are all equal are the mark of a cache or of a sampler without a seed.
 REPEATS_WORTH_A_NOTE = 0.5
+
+
+def scale_note(scale: str, *, paper: bool) -> str:
+    """What the scale is; ``paper``: the paper's values stand beside ours."""
+    what, beside = SCALES[scale]
+    return f"{what} {beside}" if paper else what
 
 
 def notes_for_reported(spec: TableSpec) -> tuple[str, ...]:
@@ -30,26 +42,28 @@ def notes_for_reported(spec: TableSpec) -> tuple[str, ...]:
 
 
 def notes_for_runs(spec: TableSpec, used: Sequence[RunRecord], frame: pd.DataFrame, *, scale: str, seed: int) -> tuple[str, ...]:
+    scale_line = scale_note(scale, paper=bool(spec.reported))
     if not used:
-        return (SCALE_NOTES[scale], f"No finished run of this table was found (scale {scale}, seed {seed}).")
+        return (scale_line, f"No finished run of this table was found (scale {scale}, seed {seed}).")
     evaluation = used[0].config["recipe"]["evaluation"]
     return (
-        SCALE_NOTES[scale],
-        *_stand_ins([m for r in used for m in r.config["recipe"]["models"]], "Models"),
-        *_stand_ins(evaluation["benchmarks"], "Benchmarks"),
+        scale_line,
+        *stand_ins([m for r in used for m in r.config["recipe"]["models"]], "Models"),
+        *stand_ins(evaluation["benchmarks"], "Benchmarks"),
         f"pass@1 = mean over {evaluation['samples']} samples, then over items, then unweighted over "
         f"{len(evaluation['benchmarks'])} benchmarks, in percent; sampled at temperature {evaluation['temperature']}, "
         f"top-p {evaluation['top_p']}.",
         f"± is the sample std (n-1) over {runs_asked(used[0])} evaluation runs of ONE checkpoint of one training run: it shows "
         "sampling noise, not the noise between training runs. n/N = evaluation runs complete / asked for. — = no value.",
-        f"Δ = difference of unrounded means from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
-        "among complete ranked rows; equal printed values are all bold.",
-        f"Checkpoint selection: {_selection(used)}. Training seed {seed}. Commits: {_commits(used)}.",
+        f"Δ = difference of unrounded averages from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
+        "and column among complete ranked rows; equal printed values are all bold.",
+        f"Checkpoint selection: {_selection(used)}. Training seed {seed}. Commits: {commits(used)}.",
         *_repeats(frame),
     )
 
 
-def _stand_ins(items: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
+def stand_ins(items: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
+    """One line naming what stands for what; none if nothing does."""
     pairs = dict.fromkeys(f"{i['name']} stands for {i['stands_for']}" for i in items if i["name"] != i["stands_for"])
     return (f"{what}: {'; '.join(pairs)}.",) if pairs else ()
 
@@ -65,7 +79,8 @@ def _selection(used: Sequence[RunRecord]) -> str:
     return next(iter(rules), "none (base models only)")
 
 
-def _commits(used: Sequence[RunRecord]) -> str:
+def commits(used: Sequence[RunRecord]) -> str:
+    """The commits of the runs, shortened; a changed tree is said."""
     names = {(r.config.get("commit") or "unknown")[:12] + (" (changed tree)" if r.config.get("dirty") else "") for r in used}
     return ", ".join(sorted(names))
 

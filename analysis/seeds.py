@@ -13,7 +13,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table as Grid
 
-from analysis.spec import TableSpec
+from analysis.spec import AVERAGE, TableSpec
 from analysis.stats import mean_and_std
 from analysis.tables import from_runs
 from experiments.run_record import RunRecord
@@ -57,7 +57,7 @@ def seed_rows(spec: TableSpec, records: Sequence[RunRecord], *, scale: str, meth
         here = replace(spec, pair=pair, receivers=receivers)
         tables = {seed: from_runs(here, records, scale=scale, seed=seed, methods=methods) for seed in seeds}
         means = {
-            (row.spec.slug, x, seed): row.cells[x].mean if row.cells[x].state == "whole" else None
+            (row.spec.slug, x, seed): row.cells[x, AVERAGE].mean if row.cells[x, AVERAGE].state == "whole" else None
             for seed, table in tables.items()
             for row in table.rows
             for x in receivers

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -12,20 +12,25 @@ import yaml
 
 from experiments.run_record import UserError
 
+PASS_AT_1 = "pass@1"  # the kind of a table whose spec names none
+AVERAGE = "average"
+# The reported files call the average over the benchmarks "avg"; files of averages alone have no such column.
+REPORTED_AVERAGE = "avg"
+
 
 @dataclass(frozen=True)
 class RowSpec:
     """One row: which runs stand behind it and where it is printed. ``compare``: takes part in the ranking.
 
-    ``optional``: not in the paper, shown only if its runs exist. ``seed``: the training seed of the row's runs, where it is
-    always the same (nothing is trained), whatever seed the table is asked for.
+    ``parts`` () means every part. ``optional``: not in the paper, shown only if its runs exist. ``seed``: the training seed of
+    the row's runs, where it is always the same (nothing is trained), whatever seed the table is asked for.
     """
 
     slug: str
-    group: str
     label: str
     method: str
-    parts: tuple[str, ...]
+    group: str = ""
+    parts: tuple[str, ...] = ()
     deviations: Mapping[str, Any] = field(default_factory=dict)
     compare: bool = True
     optional: bool = False
@@ -43,7 +48,10 @@ class Reported:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """A table: rows x receivers of one pair. ``reported`` maps (row slug, receiver) to the paper's values."""
+    """A table: rows x receivers of one pair x columns (benchmark slugs of the paper, and the average; slug -> printed head).
+
+    ``reported`` maps (row slug, receiver, column) to the paper's values; it is empty if there is no ``reported_file``.
+    """
 
     name: str
     title: str
@@ -52,14 +60,16 @@ class TableSpec:
     receivers: tuple[str, ...]
     reference: str
     decimals: int
+    columns: Mapping[str, str]
     parts: Mapping[str, str]
     groups: Mapping[str, str]
     rows: tuple[RowSpec, ...]
-    reported_file: str
-    reported: Mapping[tuple[str, str], Reported]
+    reported_file: str | None = None
+    reported: Mapping[tuple[str, str, str], Reported] = field(default_factory=dict)
 
 
-def _only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[str, ...] = ()) -> None:
+def only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[str, ...] = ()) -> None:
+    """UserError unless the keys are fields of the dataclass and none without a default is absent; ``derived`` are not given."""
     known = {f.name for f in fields(cls)} - set(derived)
     required = {f.name for f in fields(cls) if f.default is MISSING and f.default_factory is MISSING} - set(derived)
     if unknown := sorted(given.keys() - known):
@@ -68,33 +78,49 @@ def _only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[
         raise UserError(f"{where}: keys {absent} are not given")
 
 
-def _row(given: Any, where: str) -> RowSpec:
-    if not isinstance(given, Mapping):
-        raise UserError(f"{where}: a row is a mapping, got {given!r}")
-    where = f"{where}, row {given.get('slug')!r}"
-    _only_known(given, RowSpec, where)
-    return RowSpec(**{**given, "parts": tuple(given["parts"])})
+def read_rows(given: Any, where: str) -> tuple[RowSpec, ...]:
+    """The rows of a spec, each checked; slugs are unique."""
+    rows = []
+    for row in given:
+        if not isinstance(row, Mapping):
+            raise UserError(f"{where}: a row is a mapping, got {row!r}")
+        only_known(row, RowSpec, f"{where}, row {row.get('slug')!r}")
+        rows.append(RowSpec(**{**row, "parts": tuple(row.get("parts") or ())}))
+    slugs = [row.slug for row in rows]
+    if len(set(slugs)) != len(slugs):
+        raise UserError(f"{where}: a row slug is given twice")
+    return tuple(rows)
 
 
-def read_reported(path: Path) -> dict[tuple[str, str], Reported]:
-    """(variant, receiver) -> reported values. A row that the paper prints in two parts must say the same in both."""
+def reported_lines(path: Path, columns: set[str]) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """("file:line", row) of a file of the paper's values; UserError if it is absent or lacks one of the columns."""
     if not path.is_file():
         raise UserError(f"{path} does not exist; the spec names it as the file of the paper's values")
-    values: dict[tuple[str, str], Reported] = {}
     with open(path, encoding="utf-8", newline="") as f:
-        for number, row in enumerate(csv.DictReader(f), 2):
-            key = (row["variant"], row["receiver"])
-            try:
-                value = Reported(float(row["mean"]), float(row["std"]), float(row["delta"]) if row["delta"] else None)
-            except ValueError as e:
-                raise UserError(f"{path}:{number}: {e}") from e
-            if values.setdefault(key, value) != value:
-                raise UserError(f"{path}:{number}: {key[0]} for {key[1]} differs from an earlier line; correct the file")
+        reader = csv.DictReader(f)
+        if absent := sorted(columns - set(reader.fieldnames or ())):
+            raise UserError(f"{path}:1: no column {', '.join(absent)}")
+        for number, row in enumerate(reader, 2):
+            yield f"{path}:{number}", row
+
+
+def read_reported(path: Path) -> dict[tuple[str, str, str], Reported]:
+    """(variant, receiver, column) -> reported values. A row that the paper prints in two parts must say the same in both."""
+    values: dict[tuple[str, str, str], Reported] = {}
+    for where, row in reported_lines(path, {"variant", "receiver", "mean", "std", "delta"}):
+        benchmark = row.get("benchmark", REPORTED_AVERAGE)
+        key = (row["variant"], row["receiver"], AVERAGE if benchmark == REPORTED_AVERAGE else benchmark)
+        try:
+            value = Reported(float(row["mean"]), float(row["std"]), float(row["delta"]) if row["delta"] else None)
+        except ValueError as e:
+            raise UserError(f"{where}: {e}") from e
+        if values.setdefault(key, value) != value:
+            raise UserError(f"{where}: {', '.join(key)} differs from an earlier line; correct the file")
     return values
 
 
-def load_spec(name: str, folder: Path) -> TableSpec:
-    """Read and check ``folder/<name>.yaml``; the paper's values are in ``folder/../reported``."""
+def read_spec(name: str, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """(file, content) of ``folder/<name>.yaml``; UserError lists the known tables."""
     path = folder / f"{name}.yaml"
     if not path.is_file():
         known = sorted(p.stem for p in folder.glob("*.yaml"))
@@ -105,15 +131,24 @@ def load_spec(name: str, folder: Path) -> TableSpec:
         raise UserError(f"{path}: not YAML: {e}") from e
     if not isinstance(given, Mapping):
         raise UserError(f"{path}: a table spec is a mapping")
-    _only_known(given, TableSpec, str(path), derived=("name", "reported"))
+    return path, dict(given)
+
+
+def load_spec(name: str, folder: Path) -> TableSpec:
+    """Read and check a table of pass@1; the paper's values are in ``folder/../reported``."""
+    path, given = read_spec(name, folder)
+    if (kind := given.pop("kind", PASS_AT_1)) != PASS_AT_1:
+        raise UserError(f"{name} is a table of kind {kind}; this asks for one of {PASS_AT_1}")
+    only_known(given, TableSpec, str(path), derived=("name", "reported"))
+    file = given.get("reported_file")
     spec = TableSpec(
         **{
             **given,
             "name": name,
             "pair": str(given["pair"]),
             "receivers": tuple(given["receivers"]),
-            "rows": tuple(_row(row, str(path)) for row in given["rows"]),
-            "reported": read_reported(folder.parent / "reported" / given["reported_file"]),
+            "rows": read_rows(given["rows"], str(path)),
+            "reported": read_reported(folder.parent / "reported" / file) if file else {},
         }
     )
     _check(spec, path)
@@ -121,15 +156,16 @@ def load_spec(name: str, folder: Path) -> TableSpec:
 
 
 def _check(spec: TableSpec, path: Path) -> None:
-    slugs = [row.slug for row in spec.rows]
-    if len(set(slugs)) != len(slugs):
-        raise UserError(f"{path}: a row slug is given twice")
-    if spec.reference not in slugs:
+    if spec.reference not in [row.slug for row in spec.rows]:
         raise UserError(f"{path}: the reference {spec.reference!r} is not among the rows")
+    if not isinstance(spec.columns, Mapping) or AVERAGE not in spec.columns:
+        raise UserError(
+            f"{path}: columns map slugs to heads and have {AVERAGE!r} among them; the difference is that of the average"
+        )
     for row in spec.rows:
-        if row.group not in spec.groups or not row.parts or not set(row.parts) <= spec.parts.keys():
+        if row.group not in spec.groups or not set(row.parts) <= spec.parts.keys():
             raise UserError(f"{path}: row {row.slug!r} has a group or part that the spec does not name")
-    needed = {(row.slug, receiver) for row in spec.rows if not row.optional for receiver in spec.receivers}
-    if needed != spec.reported.keys():
+    needed = {(row.slug, x, c) for row in spec.rows if not row.optional for x in spec.receivers for c in spec.columns}
+    if spec.reported_file and needed != spec.reported.keys():
         odd = sorted(needed ^ spec.reported.keys())
         raise UserError(f"{path} and {spec.reported_file} do not list the same cells: {odd}")

@@ -1,4 +1,4 @@
-"""Pure statistics on arrays ``[runs, items, samples]``: no files, no frames, no percent.
+"""Pure statistics: no files, no frames, no percent. pass@1 is over arrays ``[runs, items, samples]``, shares over ``[steps]``.
 
 "Runs" are the evaluation runs of ONE checkpoint. All functions refuse NaN: whoever calls them has already set short runs aside,
 so a mean never has a smaller divisor than the recipe asked for.
@@ -46,3 +46,32 @@ def mean_and_std(values: np.ndarray) -> tuple[float, float | None]:
         # The mean of equal floats may round to a neighbour; equal runs have std exactly 0 and are flagged as such.
         return float(array[0]), 0.0
     return float(array.mean()), float(array.std(ddof=1))
+
+
+def _counts(part: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    part, whole = np.asarray(part, dtype=np.int64), np.asarray(whole, dtype=np.int64)
+    if part.ndim != 1 or part.shape != whole.shape or part.size == 0:
+        raise ValueError(f"shares need two non-empty arrays [steps], got shapes {part.shape} and {whole.shape}")
+    if (part < 0).any() or (part > whole).any():
+        raise ValueError("a part is negative or larger than its whole")
+    return part, whole
+
+
+def pooled_share(part: np.ndarray, whole: np.ndarray) -> float | None:
+    """sum of parts / sum of wholes over ``[steps]``: every token weighs the same. None if there are no tokens."""
+    part, whole = _counts(part, whole)
+    return float(part.sum() / whole.sum()) if whole.sum() else None
+
+
+def mean_share(part: np.ndarray, whole: np.ndarray) -> float | None:
+    """Mean over ``[steps]`` of part / whole: every step with tokens weighs the same, steps without are left out. None if all are."""
+    part, whole = _counts(part, whole)
+    some = whole > 0
+    return float((part[some] / whole[some]).mean()) if some.any() else None
+
+
+def zero_share(part: np.ndarray, whole: np.ndarray) -> float | None:
+    """Share of ``[steps]`` with tokens whose part is 0. None if no step has tokens: a step without any proves nothing."""
+    part, whole = _counts(part, whole)
+    some = whole > 0
+    return float((part[some] == 0).mean()) if some.any() else None

@@ -69,6 +69,24 @@ class Runs:
             (record.path / "done.json").write_text(json.dumps({"fingerprint": record.config["fingerprint"]}))
         return record
 
+    @staticmethod
+    def metrics(
+        record: RunRecord, steps: list[dict[str, tuple[int, int, int, int]]], exchange: list[list[Any]] | None = None
+    ) -> Path:
+        """metrics.jsonl of the given steps: per model (own, clipped own, peer, clipped peer) tokens, and exchange rows."""
+        keys = ("own_tokens", "clipped_own_tokens", "peer_tokens", "clipped_peer_tokens")
+        rows = [
+            {
+                "step": k,
+                "models": {m: dict(zip(keys, t, strict=True)) for m, t in models.items()},
+                "exchange": exchange[k - 1] if exchange else [],
+            }
+            for k, models in enumerate(steps, 1)
+        ]
+        file = record.path / "metrics.jsonl"
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return file
+
     def rows(self, model: str, benchmark: str, run: int, items: int, verdict: Verdict) -> list[dict[str, Any]]:
         return [
             {
@@ -115,6 +133,7 @@ SPEC: dict[str, Any] = {
     "receivers": list(SLOTS),
     "reference": "full",
     "decimals": 2,
+    "columns": {"average": "average"},
     "reported_file": "mini.csv",
     "parts": {"a": "First", "b": "Second"},
     "groups": {"base": "Before", "main": "Main"},
@@ -144,19 +163,38 @@ SPEC: dict[str, Any] = {
 }
 
 
+# The same rows on the two benchmarks of the runs and their average: one part, as tables 7 and 8.
+WIDE: dict[str, Any] = SPEC | {
+    "columns": {"math500": "MATH500", "amc23": "AMC23", "average": "average"},
+    "reported_file": "wide.csv",
+    "parts": {"a": "Every benchmark"},
+    "rows": [{k: v for k, v in row.items() if k != "parts"} for row in SPEC["rows"]],
+}
+
+
+def write_spec(folder: Path, name: str, spec: dict[str, Any]) -> None:
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(spec, sort_keys=False))
+
+
 @pytest.fixture
 def specs(tmp_path: Path) -> Path:
-    """Folder with mini.yaml; the reported values lie in the sibling folder that the loader looks in."""
+    """Folder with mini.yaml, wide.yaml and unprinted.yaml; the reported values lie in the sibling folder."""
     folder = tmp_path / "tables" / "specs"
     folder.mkdir(parents=True)
-    (folder / "mini.yaml").write_text(yaml.safe_dump(SPEC, sort_keys=False))
-    lines = ["variant,receiver,mean,std,delta"]
+    write_spec(folder, "mini", SPEC)
+    write_spec(folder, "wide", WIDE)
+    write_spec(folder, "unprinted", WIDE | {"reported_file": None})
+    lines, wide = ["variant,receiver,mean,std,delta"], ["variant,receiver,benchmark,mean,std,delta"]
     for row in SPEC["rows"][1:]:
         delta = "" if row["slug"] == "full" else "-1.50"
         lines += [f"{row['slug']},{x},30.00,0.50,{delta}" for x in SLOTS]
+        for x in SLOTS:
+            wide += [f"{row['slug']},{x},math500,40.00,0.25,", f"{row['slug']},{x},amc23,20.00,0.75,"]
+            wide.append(f"{row['slug']},{x},avg,30.00,0.50,{delta}")
     reported = folder.parent / "reported"
     reported.mkdir()
     (reported / "mini.csv").write_text("\n".join(lines) + "\n")
+    (reported / "wide.csv").write_text("\n".join(wide) + "\n")
     return folder
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,21 +9,22 @@ import yaml
 
 from analysis.collect import open_runs
 from analysis.spec import load_spec
-from analysis.tables import Cell, Table, from_reported, from_runs, mark_best, train_command
+from analysis.tables import Cell, Table, from_reported, from_runs, mark_best
+from analysis.todo import train_command
 from experiments.run_record import UserError
 
-from .conftest import SPEC, Runs, share
+from .conftest import SPEC, WIDE, Runs, share, write_spec
 
 SPECS = Path(__file__).resolve().parents[2] / "paper_tables" / "specs"
 
 
-def build(runs: Runs, specs: Path, methods: Path, **kwargs) -> Table:
+def build(runs: Runs, specs: Path, methods: Path, name: str = "mini", **kwargs) -> Table:
     args = {"scale": "cpu", "seed": 0, "methods": methods} | kwargs
-    return from_runs(load_spec("mini", specs), open_runs(runs.root), **args)
+    return from_runs(load_spec(name, specs), open_runs(runs.root), **args)
 
 
-def cell(table: Table, slug: str, receiver: str = "qwen3-1.7b") -> Cell:
-    return next(row for row in table.rows if row.spec.slug == slug).cells[receiver]
+def cell(table: Table, slug: str, receiver: str = "qwen3-1.7b", column: str = "average") -> Cell:
+    return next(row for row in table.rows if row.spec.slug == slug).cells[receiver, column]
 
 
 def test_numbers_by_hand(runs: Runs, specs: Path, methods: Path):
@@ -47,6 +49,59 @@ def test_one_evaluation_run_has_no_std(tmp_path: Path, specs: Path, methods: Pat
     runs.make("graft", share(2))
     full = cell(build(runs, specs, methods), "full")
     assert (full.mean, full.std, full.n, full.N) == (50.0, None, 1, 1)
+
+
+def test_columns_by_hand(runs: Runs, specs: Path, methods: Path):
+    # As above for full: math500 (arith-heldout) 50 and 75 %: mean 62.5, deviations 12.5: std sqrt(312.5) = 17.677670;
+    # amc23 (arith-large) 25 and 25 %: std 0; average 43.75. The second model, everywhere 3 of 4: 75.
+    def verdict(model: str, benchmark: str, run: int, item: int, sample: int) -> bool:
+        return sample < (3 if model == "tiny-smollm3" else 1 if benchmark == "arith-large" else 2 + run)
+
+    runs.make("graft", verdict)
+    # GRPO on this receiver: arith-heldout 1 of 4 -> 25, arith-large 2 of 4 -> 50, average 37.5
+    runs.make("grpo", lambda m, b, run, i, sample: sample < (2 if b == "arith-large" else 1), models=("qwen3-1.7b",), pair=None)
+    table = build(runs, specs, methods, "wide")
+    full = {c: cell(table, "full", column=c) for c in ("math500", "amc23", "average")}
+    grpo = {c: cell(table, "grpo_n8", column=c) for c in ("math500", "amc23", "average")}
+    assert {c: x.mean for c, x in full.items()} == {"math500": 62.5, "amc23": 25.0, "average": 43.75}
+    assert full["math500"].std == pytest.approx(17.677670, abs=1e-6)
+    assert full["amc23"].std == 0.0
+    # 25 - 62.5, 50 - 25, 37.5 - 43.75
+    assert {c: x.delta for c, x in grpo.items()} == {"math500": -37.5, "amc23": 25.0, "average": -6.25}
+    assert [c for c, x in full.items() if x.best] == ["math500", "average"]
+    assert [c for c, x in grpo.items() if x.best] == ["amc23"]
+    assert (grpo["amc23"].reported_mean, grpo["amc23"].reported_delta, grpo["average"].reported_delta) == (20.0, None, -1.5)
+    assert cell(table, "full", "smollm3-3b", "amc23").mean == 75.0
+    # One note per row and receiver names the columns in which all evaluation runs agree.
+    assert any("std is exactly 0: full, qwen3-1.7b, AMC23: all" in note for note in table.notes)
+
+
+def test_run_short_on_one_benchmark_is_whole_on_the_other(runs: Runs, specs: Path, methods: Path):
+    record = runs.make("graft", lambda m, b, run, i, sample: sample < 2 + run)
+    runs.write(record, "tiny-qwen3", "arith-large", 1, runs.read(record, "tiny-qwen3", "arith-large", 1)[:-1])
+    table = build(runs, specs, methods, "wide")
+    math500, amc23, average = (cell(table, "full", column=c) for c in ("math500", "amc23", "average"))
+    # math500 keeps both runs (50 and 75 %); amc23 and the average keep run 0 alone (50 %)
+    assert (math500.state, math500.mean, math500.n) == ("whole", 62.5, 2)
+    assert (amc23.state, amc23.mean, amc23.n, amc23.std) == ("short", 50.0, 1, None)
+    assert (average.state, average.mean, average.n) == ("short", 50.0, 1)
+    assert sum(note.startswith("† incomplete") for note in table.notes) == 1
+
+
+def test_column_without_a_benchmark_is_refused(runs: Runs, specs: Path, methods: Path):
+    runs.make("graft", share(1))
+    write_spec(specs, "odd", WIDE | {"columns": {"minerva": "Minerva", "average": "average"}, "reported_file": None})
+    with pytest.raises(UserError, match=r"0 benchmarks stand for the column minerva.*arith-heldout for math500"):
+        build(runs, specs, methods, "odd")
+
+
+def test_spec_without_reported_file_shows_nothing_of_the_paper(runs: Runs, specs: Path, methods: Path):
+    runs.make("graft", share(1))
+    table = build(runs, specs, methods, "unprinted")
+    assert all(c.reported_mean is None for row in table.rows for c in row.cells.values())
+    assert not any("'paper'" in note for note in table.notes)
+    with pytest.raises(UserError, match="not a table of the paper"):
+        from_reported(load_spec("unprinted", specs))
 
 
 def test_short_run_is_left_out_marked_and_neither_ranked_nor_subtracted(runs: Runs, specs: Path, methods: Path):
@@ -77,7 +132,7 @@ def test_no_whole_run_gives_no_number(runs: Runs, specs: Path, methods: Path):
 def test_missing_unfinished_and_unavailable_rows_are_listed(runs: Runs, specs: Path, methods: Path):
     runs.make("graft", share(1))
     running = runs.make("grpo", share(1), models=("qwen3-1.7b",), pair=None, done=False)
-    running.set_status("failed", step=2, steps=9, reason="loss was not finite")
+    running.set_status("failed", step=2, steps=9, reason="loss was\nnot finite")
     table = build(runs, specs, methods)
     missing = {t.row: (t.receivers, t.text) for t in table.missing}
     command = "python -m experiments.train method=graft pair=1 seed=0 scale=cpu method.delta=0.7"
@@ -109,10 +164,14 @@ def test_base_row_is_shown_only_with_runs_and_never_ranked(runs: Runs, specs: Pa
 def test_ties_are_all_bold_by_printed_value():
     # 61.25 and 61.2499 both print 61.25; 61.24 does not; the highest of all is unranked; the short one is not whole
     means = {"a": 61.25, "b": 61.2499, "c": 61.24, "base": 99.0}
-    cells = {(slug, "x"): Cell("whole", mean) for slug, mean in means.items()} | {("d", "x"): Cell("short", 80.0)}
+    cells = {(slug, "x", "k"): Cell("whole", mean) for slug, mean in means.items()} | {("d", "x", "k"): Cell("short", 80.0)}
     marked = mark_best(cells, {"a", "b", "c", "d"}, 2)
-    assert [slug for (slug, _), c in marked.items() if c.best] == ["a", "b"]
-    assert not any(c.best for c in mark_best({("a", "x"): Cell("whole", 1.0)}, {"a"}, 2).values())
+    assert [key[0] for key, c in marked.items() if c.best] == ["a", "b"]
+    assert not any(c.best for c in mark_best({("a", "x", "k"): Cell("whole", 1.0)}, {"a"}, 2).values())
+    # Every column has its own best.
+    two = {("a", "x", "k"): Cell("whole", 1.0), ("b", "x", "k"): Cell("whole", 2.0), ("a", "x", "l"): Cell("whole", 4.0)}
+    marked = mark_best(two | {("b", "x", "l"): Cell("whole", 3.0)}, {"a", "b"}, 2)
+    assert [key for key, c in marked.items() if c.best] == [("b", "x", "k"), ("a", "x", "l")]
 
 
 def test_notes_name_scale_stand_ins_rule_and_noise(runs: Runs, specs: Path, methods: Path):
@@ -152,7 +211,7 @@ def test_reported_source_holds_only_the_papers_values(specs: Path):
 
 def test_overrides_are_quoted_for_the_shell(specs: Path):
     row = load_spec("mini", specs).rows[2]
-    quoted = type(row)(row.slug, row.group, row.label, row.method, row.parts, {"method.x": [1, 2], "method.on": True, "a": None})
+    quoted = replace(row, deviations={"method.x": [1, 2], "method.on": True, "a": None})
     assert train_command(quoted, pair="1", seed=3, scale="smoke").endswith(
         "seed=3 scale=smoke 'method.x=[1, 2]' method.on=true a=null"
     )
@@ -166,6 +225,11 @@ def test_overrides_are_quoted_for_the_shell(specs: Path):
         (lambda s: s.update(reference="nobody"), "reference"),
         (lambda s: s["rows"][1].update(bold=True), "unknown keys"),
         (lambda s: s["rows"][1].update(group="nobody"), "group or part"),
+        (lambda s: s["rows"][1].update(parts=["z"]), "group or part"),
+        (lambda s: s.update(columns={"math500": "MATH500"}), "'average' among them"),
+        (lambda s: s.update(columns=["average"]), "columns map slugs to heads"),
+        (lambda s: s.update(columns={"amc23": "AMC23", "average": "average"}), "do not list the same cells"),
+        (lambda s: s.update(kind="clipping"), "of kind clipping"),
         (lambda s: s["rows"].append(dict(s["rows"][1])), "given twice"),
         (lambda s: s["rows"].pop(), "do not list the same cells"),
         (lambda s: s.update(reported_file="none.csv"), "does not exist"),
@@ -187,7 +251,7 @@ def test_unknown_table_lists_the_known(specs: Path):
 def test_committed_table2_has_every_row_of_the_reported_file():
     spec = load_spec("table2", SPECS)
     assert len(spec.reported) == 2 * 18
-    assert spec.reported["success_only_wo_floor", "smollm3-3b"].delta == -4.92
+    assert spec.reported["success_only_wo_floor", "smollm3-3b", "average"].delta == -4.92
     methods = {row.slug: row.method for row in spec.rows}
     assert {slug for slug, method in methods.items() if slug != method} == {"full", "grpo_n8"}
     assert (methods["full"], methods["grpo_n8"]) == ("graft", "grpo")

@@ -14,7 +14,7 @@ import torch
 
 from experiments.tasks import load_prompt_set
 from experiments.tiny import resolve_model_path
-from graft.cotrain import LoopSettings, cotrain
+from graft.cotrain import LoopSettings, Setup, cotrain
 from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
 from graft.types import OptimiserSettings, SamplingSettings
@@ -45,7 +45,8 @@ def ten_steps() -> dict:
     settings = LoopSettings(0, 1, 8, 4, 4, SamplingSettings(1.0, 1.0, LIMIT), max_steps=10)
     seen = Collect()
     with Verifier() as verifier:
-        cotrain(policies, load_prompt_set("arith-train").prompts, METHODS["graft"], settings, verifier.verify_many, observer=seen)
+        setup = Setup(policies, METHODS["graft"], settings, verifier.verify_many)
+        cotrain(setup, load_prompt_set("arith-train").prompts, observer=seen)
     return {"kernels": kernels(), "metrics": seen.rows, "weights": {n: p.weights_sha256() for n, p in policies.items()}}
 
 

@@ -54,8 +54,8 @@ def test_non_finite_rewards_are_errors(bad: float) -> None:
 
 def test_peer_data_keeps_the_sources_advantages() -> None:
     groups = {"a": group("q", "a", binary(1)), "b": group("q", "b", binary(0))}
-    assert source_group(groups, "a", "b", advantage_eps=EPS) == normalise(binary(1), advantage_eps=EPS)
-    assert source_group(groups, "b", "b", advantage_eps=EPS) == (0.0,) * 8
+    assert source_group(groups, "a", "b", {}, advantage_eps=EPS) == normalise(binary(1), advantage_eps=EPS)
+    assert source_group(groups, "b", "b", {}, advantage_eps=EPS) == (0.0,) * 8
 
 
 @given(st.lists(st.sampled_from([0.0, 1.0, 0.1, 0.3]), min_size=2, max_size=16), st.sampled_from([2.0, 1024.0]))

@@ -13,7 +13,7 @@ from graft.losses import LossInputs, MinibatchLoss, token_clip
 from tests.graft.tiny import inputs
 
 CLIP = partial(token_clip, clip_low=0.2, clip_high=0.28)
-LOSS = MinibatchLoss(CLIP, CLIP, token_mean, True)
+LOSS = MinibatchLoss(CLIP, CLIP, token_mean)
 
 
 # -min(rho a, clip(rho, .8, 1.28) a). No dual clip: (5, -1) costs 5.
@@ -89,7 +89,7 @@ def test_own_rows_take_the_own_loss_and_peer_rows_the_peer_loss() -> None:
         return torch.full_like(x.logprobs, 10.0), {"clipped_own": torch.tensor(99), "clipped_peer": torch.tensor(7)}
 
     x = inputs([[-1.0, -1.0], [-1.0, -1.0]], [[-1.0, -1.0], [-1.0, -1.0]], [1.0, 1.0], peer=[False, True])
-    value, metrics = MinibatchLoss(CLIP, ten, token_mean, True)(x, Totals(4, 2, 2, 1))
+    value, metrics = MinibatchLoss(CLIP, ten, token_mean)(x, Totals(4, 2, 2, 1))
     assert float(value.detach()) == 4.5
     assert {k: int(v) for k, v in metrics.items()} == {"clipped_own": 0, "clipped_peer": 7}
 

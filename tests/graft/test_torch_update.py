@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from graft.aggregation import seq_mean_token_mean, seq_mean_token_sum, token_mean
-from graft.losses import LossInputs, MinibatchLoss, token_clip
+from graft.losses import LossInputs, MinibatchLoss, Traits, token_clip
 from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy
 from graft.types import Minibatch, SamplingSettings, StepKey
@@ -20,6 +20,7 @@ from tests.graft import tiny
 LOSS = METHODS["graft"].loss()
 KEY = StepKey(0, "train/a", 1)
 FULL = SamplingSettings(1.0, 1.0, tiny.LIMIT)
+VANISHES = Traits(vanishes=True)
 KINDS = pytest.mark.parametrize("kind", tiny.KINDS)
 
 
@@ -42,7 +43,7 @@ def test_ratios_start_at_one(frozen: TorchPolicy) -> None:
         return token_clip(x, clip_low=0.2, clip_high=0.28)
 
     minibatch = own_minibatch(frozen)
-    _, metrics = tiny.gradients(frozen, minibatch, MinibatchLoss(spy, spy, token_mean, True))
+    _, metrics = tiny.gradients(frozen, minibatch, MinibatchLoss(spy, spy, token_mean, VANISHES, VANISHES))
     (x,) = seen
     gap = ((x.logprobs - x.old_logprobs) * x.mask).abs().max()
     assert float(gap.detach()) < 1e-5
@@ -57,7 +58,7 @@ def test_ratios_start_at_one(frozen: TorchPolicy) -> None:
 @pytest.mark.parametrize("aggregation", [token_mean, seq_mean_token_sum, seq_mean_token_mean], ids=lambda f: f.__name__)
 def test_cutting_a_minibatch_never_changes_the_gradient(tiny_dirs: dict[str, Path], kind: str, aggregation) -> None:  # type: ignore[no-untyped-def]
     clip = partial(token_clip, clip_low=0.2, clip_high=0.28)
-    loss = MinibatchLoss(clip, clip, aggregation, True)
+    loss = MinibatchLoss(clip, clip, aggregation, VANISHES, VANISHES)
     results = []
     for rows in (1, 2, 4, 8):
         policy = tiny.policy(tiny_dirs[kind], train_rows=rows)
@@ -92,7 +93,7 @@ def test_gradient_is_the_plain_formulas(frozen: TorchPolicy) -> None:
 def test_skipping_zero_rows_changes_nothing(quick: TorchPolicy) -> None:
     minibatch = tiny.mixed_minibatch(quick)
     skipped, few = tiny.gradients(quick, minibatch, LOSS)
-    computed, all_rows = tiny.gradients(quick, minibatch, replace(LOSS, zero_at_zero_advantage=False))
+    computed, all_rows = tiny.gradients(quick, minibatch, replace(LOSS, own_traits=Traits(), peer_traits=Traits()))
     assert (few.pop("computed_sequences"), all_rows.pop("computed_sequences")) == (6, 8)
     assert few == pytest.approx(all_rows, abs=1e-6)
     assert all(torch.allclose(skipped[k], computed[k], atol=1e-6) for k in skipped)
@@ -102,7 +103,7 @@ def test_skipping_zero_rows_changes_nothing(quick: TorchPolicy) -> None:
 def test_a_zero_variance_minibatch_has_exactly_zero_gradient_and_is_still_a_step(tiny_dirs: dict[str, Path], skip: bool) -> None:
     policy = tiny.policy(tiny_dirs["quick"])
     rows = tuple(replace(s, advantage=0.0) for s in tiny.mixed_minibatch(policy).sequences)
-    loss = replace(LOSS, zero_at_zero_advantage=skip)
+    loss = replace(LOSS, own_traits=Traits(skip), peer_traits=Traits(skip))
     gradients, metrics = tiny.gradients(policy, Minibatch(0, rows), loss)
     assert metrics["loss"] == 0.0
     assert metrics["grad_norm"] == 0.0
@@ -144,7 +145,7 @@ def test_a_non_finite_gradient_takes_no_step(tiny_dirs: dict[str, Path]) -> None
         return x.logprobs * math.nan, {}
 
     before = policy.weights_sha256()
-    metrics = policy.update(minibatch, MinibatchLoss(poisoned, poisoned, token_mean, True))
+    metrics = policy.update(minibatch, MinibatchLoss(poisoned, poisoned, token_mean))
     assert metrics["nonfinite"] == 1.0
     assert policy.weights_sha256() == before
     assert policy.update(minibatch, LOSS)["nonfinite"] == 0.0

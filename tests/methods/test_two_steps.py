@@ -1,0 +1,94 @@
+"""Two real steps of every method on the stand-ins of pair 1: all run, learn, exchange, and no two leave the same weights."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from experiments.tasks import load_prompt_set
+from experiments.tiny import resolve_model_path
+from graft.composition import Method
+from graft.cotrain import LoopSettings, Setup, run_step
+from graft.methods import METHODS
+from graft.policies.torch_policy import TorchPolicy, TorchSettings
+from graft.types import OptimiserSettings, SamplingSettings
+from graft.verifier import Verifier
+
+NAMES = ("tiny-smollm3", "tiny-qwen3")
+pytestmark = pytest.mark.slow
+
+LIMIT, PROMPTS, N = 44, 16, 6
+SEED = 5  # its first step moves groups in both directions
+FLOOR = 0.93  # high enough to drop successes as well as failures in two steps
+Outcome = tuple[dict[str, str], list[dict]]
+
+
+def policy(name: str) -> TorchPolicy:
+    optimiser = OptimiserSettings(1.5e-4, 0.9, 0.95, 0.0, 1.0)
+    return TorchPolicy(name, Path(resolve_model_path(f"package:{name}")), TorchSettings(64, LIMIT), optimiser)
+
+
+def two_steps(method: Method, verifier: Verifier) -> Outcome:
+    """Weights after two steps (an independent method trains the first model), and the metrics of both."""
+    if "delta" in method.hyperparameters:
+        method = method.with_hyperparameters(delta=FLOOR)
+    policies = {name: policy(name) for name in (NAMES if method.joint else NAMES[:1])}
+    size = PROMPTS // (method.minibatches or 4)
+    settings = LoopSettings(SEED, 1, PROMPTS, size, N, SamplingSettings(1.0, 1.0, LIMIT))
+    setup = Setup(policies, method, settings, verifier.verify_many, policy)
+    prompts = load_prompt_set("arith-train").prompts
+    first = run_step(setup, prompts, 1)
+    second = run_step(setup, prompts, 2, first.history)
+    return {n: p.weights_sha256() for n, p in policies.items()}, [dict(first.metrics), dict(second.metrics)]
+
+
+@pytest.fixture(scope="module")
+def outcomes() -> dict[str, Outcome]:
+    with Verifier() as verifier:
+        return {name: two_steps(m, verifier) for name, m in METHODS.items()}
+
+
+@pytest.fixture(scope="module")
+def untouched() -> dict[str, str]:
+    return {name: policy(name).weights_sha256() for name in NAMES}
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_two_steps_train_and_report(outcomes: dict[str, Outcome], untouched: dict[str, str], name: str) -> None:
+    weights, metrics = outcomes[name]
+    assert set(weights) == set(NAMES if METHODS[name].joint else NAMES[:1])
+    assert all(digest != untouched[model] for model, digest in weights.items())
+    assert [m["step"] for m in metrics] == [1, 2]
+    for m in metrics:
+        for model in m["models"].values():
+            assert model["minibatches"] > 0
+            assert model["nonfinite_minibatches"] == 0
+            assert np.isfinite([model["loss_mean"], model["grad_norm_mean"]]).all()
+            assert model["rollouts"] == m["rounds"] * PROMPTS * N
+    offered = {(d["source"], d["receiver"]): 0 for m in metrics for d in m["exchange"]}
+    for m in metrics:
+        for d in m["exchange"]:
+            offered[d["source"], d["receiver"]] += d["offered"]
+    if METHODS[name].joint:  # the situation is informative: both directions have something to give
+        assert all(offered[d] > 0 for d in (NAMES, NAMES[::-1]))
+    else:
+        assert offered == {}
+
+
+def test_no_two_methods_leave_the_same_weights(outcomes: dict[str, Outcome]) -> None:
+    def alike(a: str, b: str) -> bool:
+        """Whether all models that both methods train end in the same weights."""
+        shared = outcomes[a][0].keys() & outcomes[b][0].keys()
+        return all(outcomes[a][0][m] == outcomes[b][0][m] for m in shared)
+
+    assert [pair for pair in combinations(outcomes, 2) if alike(*pair)] == []
+
+
+def test_kl_to_the_base_model_is_zero_before_the_first_update_only(outcomes: dict[str, Outcome]) -> None:
+    # HACPO's own minibatches: the first one of step 1 is at pi = pi_ref; later ones and step 2 are not.
+    first, second = (m["models"][NAMES[0]]["kl_own_mean"] for m in outcomes["hacpo"][1])
+    assert 0 < first < second
+    assert outcomes["graft"][1][0]["models"][NAMES[0]]["kl_own_mean"] is None
