@@ -8,6 +8,7 @@ CLUSTER ?= local
 JOBS ?= 0
 SEEDS ?= 0
 PAIRS ?=
+ROWS ?=
 FORMAT ?= term
 PYTHON ?= python3.11
 VENV := .venv
@@ -16,7 +17,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup reproduce-table2 compare-seeds check test bench-rollout tiny-models clean-venv
+.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout tiny-models clean-venv
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -29,10 +30,21 @@ $(STAMP): requirements/cpu.txt pyproject.toml
 	$(PY) -m pip install --quiet -r requirements/cpu.txt
 	touch $(STAMP)
 
-reproduce-table2: $(STAMP) ## train, evaluate, write and print table 2 [SCALE=smoke|cpu] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"]
+TABLES := 2 7 8 9
+reproduce-table2: ## train, evaluate, write and print table 2 [SCALE=smoke|cpu] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"] [ROWS="full grpo_n8"]
+reproduce-table7: ## the same, each benchmark in its own column
+reproduce-table8: ## GRAFT's and other methods' choice of prompts and update, crossed
+reproduce-table9: ## clipping dynamics by the position of the peer minibatches
+$(TABLES:%=reproduce-table%): reproduce-table%: $(STAMP)
+	@$(MAKE) --no-print-directory table TABLE=table$*
+
+reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and dynamic sampling, GSPO, Dr. GRPO, RL-ZVP, naive sharing
+	@$(MAKE) --no-print-directory table TABLE=extra_baselines
+
+table: $(STAMP)
 	@if [ "$(CLUSTER)" != local ]; then echo "error: CLUSTER=$(CLUSTER) is not in this version; CLUSTER=local is" >&2; exit 2; fi
-	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds $(SEEDS) $(if $(PAIRS),--pairs $(PAIRS))
-	@$(PY) -m analysis table2 --scale $(SCALE) --out reports
+	@$(PY) -m sweeps.launch $(TABLE) --scale $(SCALE) --jobs $(JOBS) --seeds $(SEEDS) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS))
+	@$(PY) -m analysis $(TABLE) --scale $(SCALE) --out reports
 
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
 	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full

@@ -1,7 +1,8 @@
 """``python -m experiments.evaluate run=<dir>`` completes a trained run's evaluation; ``model=<hf dir or name>`` evaluates that model.
 
-A finished evaluation is reused. ``model=`` takes a Hugging Face directory, a model's name or a slot of the pair, and any further
-override (scale=, data=, ...); its record is a run of method ``base``.
+A finished evaluation is counted again and reused; files that are not whole are set aside and made again. ``model=`` takes a
+Hugging Face directory, a model's name or a slot of the pair, and any further override (scale=, data=, ...); its record is a run of
+method ``base``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from experiments.train import freeze
 
 
 def evaluate_run(path: Path) -> None:
+    from experiments.evaluation import set_aside_damaged
+
     record = RunRecord.open(existing_dir(str(path), "run"))
     options = options_from_json(read_json(path / "options.json") | {"evaluate": True})
     if record.config["recipe"]["method"]["name"] != "base" and not (path / "selected.json").exists():
@@ -28,6 +31,9 @@ def evaluate_run(path: Path) -> None:
             f"{path} has not finished training. Run experiments.train with its recipe first; it continues where it stopped."
         )
     with Display() as display:
+        with record.lock():
+            for file in set_aside_damaged(record):
+                display.say(f"{file} is not whole; kept as {file.name}.damaged and evaluated again")
         finish(record, options, display)
 
 

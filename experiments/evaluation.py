@@ -148,13 +148,40 @@ def count_complete(record: RunRecord) -> dict[str, Any]:
             raise ValueError(f"{record.path}: metrics.jsonl does not hold the steps 1..{expected} exactly once each")
         counts["steps"] = expected
         counts["selected"] = read_json(record.path / "selected.json")
-    e = recipe["evaluation"]
-    for model in recipe["models"]:
-        for b in e["benchmarks"]:
-            for run in range(len(e["seeds"])):
-                file = rows_file(record, model["name"], b["name"], run)
-                keys = [(row["item"], row["sample"]) for row in read_jsonl(file)]
-                if len(keys) != b["items"] * e["samples"] or len(set(keys)) != len(keys):
-                    raise ValueError(f"{file}: {len(set(keys))} of {b['items']} x {e['samples']} rows present")
-                counts["evaluation_rows"] += len(keys)
+    for file, expected in expected_files(record):
+        present = whole_rows(file)
+        if present != expected:
+            raise ValueError(f"{file}: {present} of {expected} rows present")
+        counts["evaluation_rows"] += expected
     return counts
+
+
+def expected_files(record: RunRecord) -> list[tuple[Path, int]]:
+    """Every evaluation file that the recipe asks for, and its number of rows."""
+    recipe = record.config["recipe"]
+    e = recipe["evaluation"]
+    return [
+        (rows_file(record, model["name"], b["name"], run), b["items"] * e["samples"])
+        for model in recipe["models"]
+        for b in e["benchmarks"]
+        for run in range(len(e["seeds"]))
+    ]
+
+
+def whole_rows(file: Path) -> int:
+    """Distinct (item, sample) of a file; -1 when rows are doubled or cannot be read."""
+    try:
+        keys = [(row["item"], row["sample"]) for row in read_jsonl(file)]
+    except (ValueError, KeyError, TypeError):
+        return -1
+    return len(keys) if len(set(keys)) == len(keys) else -1
+
+
+def set_aside_damaged(record: RunRecord) -> list[Path]:
+    """Rename evaluation files that are not whole to <name>.damaged and withdraw the completion record, so they are made again."""
+    damaged = [f for f, expected in expected_files(record) if f.exists() and whole_rows(f) != expected]
+    for file in damaged:
+        file.rename(file.with_name(file.name + ".damaged"))
+    if damaged or any(not f.exists() for f, _ in expected_files(record)):
+        (record.path / "done.json").unlink(missing_ok=True)
+    return damaged

@@ -32,8 +32,9 @@ def job_environment(threads: int) -> dict[str, str]:
 
 
 def cost(record: RunRecord) -> int:
-    """A rough size for ordering: models trained, then steps. Untouched models come last."""
-    return 0 if record.config["recipe"]["method"]["name"] == "base" else len(record.config["recipe"]["models"])
+    """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
+    recipe = record.config["recipe"]
+    return 0 if recipe["method"]["name"] == "base" else len(recipe["models"]) * recipe["method"]["n"]
 
 
 @dataclass

@@ -30,7 +30,8 @@ def resolve_model_path(source: str) -> str:
         path = Path(source).expanduser()
         if path.is_dir():
             return str(path)
-        if source.startswith((".", "/", "~")):
+        # A hub name is `name` or `owner/name`; anything else can only have been meant as a path.
+        if source.startswith((".", "/", "~")) or source.count("/") > 1:
             raise UserError(
                 f"model directory {source} does not exist. Give a Hugging Face model directory, or a packaged {PREFIX}<name>."
             )

@@ -18,6 +18,9 @@ MISTAKES = {
     "missing data file": (("scale=paper", "data.root=/nowhere"), "math500.jsonl"),
     "missing data root": (("scale=paper",), "data.root"),
     "missing model directory": (("scale.models.smollm3.source=./nowhere",), "nowhere"),
+    "missing relative model directory": (("scale.models.smollm3.source=runs/no/where",), "runs/no/where"),
+    "group with two words": (("group=unheard",), "unheard"),
+    "minibatches that do not divide": (("method=hacpo", "method.minibatches=3"), "method.minibatches=3"),
     "bad syntax": (("pair=[",), "pair"),
 }
 
@@ -54,6 +57,15 @@ def test_multirun_then_evaluate_alone(tmp_path):
     evaluated = run("experiments.evaluate", f"run={runs[0]}")
     assert evaluated.returncode == 0, evaluated.stderr
     assert (runs[0] / "done.json").exists()
+    # Rows that got lost are noticed, kept aside, and made again; the other files stay as they are.
+    file = runs[0] / "eval" / "tiny-qwen3" / "arith-aside" / "run0.jsonl"
+    whole, done_json = file.read_bytes(), (runs[0] / "done.json").read_bytes()
+    file.write_bytes(whole[: whole.index(b"\n") + 1])
+    again = run("experiments.evaluate", f"run={runs[0]}")
+    assert again.returncode == 0, again.stderr
+    assert "is not whole" in again.stderr + again.stdout
+    assert (file.read_bytes(), (runs[0] / "done.json").read_bytes()) == (whole, done_json)
+    assert file.with_name("run0.jsonl.damaged").read_bytes() == whole[: whole.index(b"\n") + 1]
 
 
 @pytest.mark.slow
