@@ -5,7 +5,6 @@ Only text, the sender's mean log-prob and rewards cross from one model to anothe
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping, Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,8 +13,9 @@ import numpy as np
 
 from graft.compatibility import Admission, mean_logprob, score
 from graft.composition import Method
+from graft.exchange_report import ExchangeReport, Teachers, TransferRow, report
 from graft.retokenize import TextCodec, retokenize
-from graft.selection import Direction, Selection
+from graft.selection import Selection
 from graft.types import Group, GroupsByModel, Sequence, SequenceGroup
 
 
@@ -27,49 +27,6 @@ class Receiver(Protocol):
     @property
     def max_response_tokens(self) -> int: ...
     def score(self, items: Seq[tuple[tuple[int, ...], tuple[int, ...]]]) -> list[tuple[float, ...]]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TransferRow:
-    """One offered peer response: the score s and weight w (None = dropped or never scored) and the reason."""
-
-    prompt_id: str
-    source: str
-    receiver: str
-    index: int
-    reward: float
-    advantage: float
-    score: float | None
-    weight: float | None
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class DirectionReport:
-    """Counts of one direction: |C|, m, prompts selected and used after conflicts between sources, responses offered and admitted."""
-
-    source: str
-    receiver: str
-    candidates: int
-    m: int
-    selected: int
-    used: int
-    offered: int
-    admitted: int
-
-
-@dataclass(frozen=True)
-class ExchangeReport:
-    """Everything that a reader needs to see what moved. ``all_fail``/``all_pass``: groups per model."""
-
-    directions: tuple[DirectionReport, ...]
-    rows: tuple[TransferRow, ...]
-    all_fail: Mapping[str, int]
-    all_pass: Mapping[str, int]
-
-    def reasons(self, receiver: str) -> dict[str, int]:
-        """How many offered responses of a receiver ended with each reason."""
-        return dict(sorted(Counter(r.reason for r in self.rows if r.receiver == receiver).items()))
 
 
 @dataclass(frozen=True)
@@ -99,9 +56,6 @@ class _Offer:
     def key(self) -> tuple[str, str]:
         """(prompt, source)."""
         return self.group.prompt.id, self.group.model
-
-
-Teachers = Mapping[tuple[str, str], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -155,7 +109,7 @@ def exchange(
         )
         peer[receiver], new_rows = _admit(step, offers, receiver)
         rows += new_rows
-    return Exchange(own, peer, _report(groups_by_model, selection, teachers, rows))
+    return Exchange(own, peer, report(groups_by_model, selection, teachers, rows))
 
 
 def _by_prompt(groups_by_model: GroupsByModel) -> dict[str, dict[str, Group]]:
@@ -314,22 +268,4 @@ def _row(offer: _Offer, verdict: Admission) -> TransferRow:
         offer.score,
         verdict.weight,
         verdict.reason,
-    )
-
-
-def _report(groups: GroupsByModel, selection: Selection, teachers: Teachers, rows: list[TransferRow]) -> ExchangeReport:
-    def direction(d: Direction) -> DirectionReport:
-        """Counts of one ordered pair."""
-        mine = [r for r in rows if (r.source, r.receiver) == d]
-        used = sum(d[0] in sources for (receiver, _), sources in teachers.items() if receiver == d[1])
-        admitted = sum(r.weight is not None for r in mine)
-        return DirectionReport(
-            *d, len(selection.candidates[d]), selection.limits[d], len(selection.selected[d]), used, len(mine), admitted
-        )
-
-    return ExchangeReport(
-        directions=tuple(map(direction, selection.candidates)),
-        rows=tuple(rows),
-        all_fail={name: sum(g.all_fail for g in gs) for name, gs in groups.items()},
-        all_pass={name: sum(g.all_pass for g in gs) for name, gs in groups.items()},
     )
