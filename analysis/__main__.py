@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import clipping, exchange, layout, tables
+from analysis import clipping, curves, exchange, layout, tables
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -75,6 +75,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         if argv[:1] == ["exchange"]:
             return exchange.main(argv[1:])
+        if argv[:1] == ["curves"]:
+            return curves.main(argv[1:])
         args = arguments(argv)
         if args.over_seeds:
             spec = load_spec(args.table, args.specs)

@@ -41,7 +41,7 @@ def informative(sampled: Mapping[str, Mapping[str, Group]], wanted: int, rounds:
     """DAPO's dynamic sampling (arXiv 2503.14476): prompts whose rewards differ within a group, in sampling order, up to ``wanted``.
 
     Rounds go on until enough are found or ``max_rounds`` are done; then the step trains on those it has, which may be none (the
-    reference code stops with an error there, which would lose the run).
+    reference code stops with an error there, which would lose the run). A group of one never differs, so n = 1 never trains.
     """
     mixed = [q for q, groups in sampled.items() if any(len(set(g.rewards)) > 1 for g in groups.values())]
     return Intake(tuple(mixed[:wanted]), len(mixed) < wanted and rounds < int(max_rounds))

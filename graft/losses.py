@@ -148,7 +148,7 @@ def sequence_clip_kl(inputs: LossInputs, *, clip_low: float, clip_high: float, k
     losses, metrics = sequence_clip(inputs, clip_low=clip_low, clip_high=clip_high)
     x = torch.where(inputs.mask.bool(), inputs.logprobs - needed(inputs.ref_logprobs, "reference log-probs"), 0.0)
     minus = (-x).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO)
-    k3 = (minus.exp() - minus - 1).clamp(-MAX_KL, MAX_KL) * inputs.mask
+    k3 = (minus.expm1() - minus).clamp(-MAX_KL, MAX_KL) * inputs.mask
     return losses + kl_coef * k3, metrics | {"kl_own": k3[~inputs.is_peer].sum().detach()}
 
 

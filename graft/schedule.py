@@ -91,7 +91,10 @@ def in_place(
 def source_blocks(
     own: Sequence[SequenceGroup], peer: Sequence[SequenceGroup], prompts: int, rng: np.random.Generator
 ) -> tuple[Minibatch, ...]:
-    """HACPO: own minibatches, then each source's block, cut apart: a minibatch is purely own or of one peer."""
+    """HACPO: own minibatches, then each source's block, cut apart: a minibatch is purely own or of one peer.
+
+    A peer group of which nothing could be exchanged does not hold its place here; the block closes up.
+    """
     sources = dict.fromkeys(s.source for g in peer for s in g.sequences)
     blocks = [[g for g in peer if g.sequences and g.sequences[0].source == source] for source in sources]
     return number([m for block in (own, *blocks) for m in cut(block, prompts)])

@@ -100,8 +100,8 @@ class Group:
 
     @property
     def unanimous(self) -> int:
-        """-1 for an all-fail group, +1 for an all-pass group, 0 for a mixed one."""
-        return int(self.all_pass) - int(self.all_fail)
+        """-1 for an all-fail group, +1 for an all-pass group, 0 where rewards differ (graded rewards included)."""
+        return 0 if len(set(self.rewards)) > 1 else int(self.all_pass) - int(self.all_fail)
 
 
 @dataclass(frozen=True, slots=True)

@@ -126,7 +126,7 @@ class TorchPolicy:
         active = torch.arange(rows, device=device)
         node = active // (rows // len(logits))
         for t in range(steps):
-            ids, logps = draw(logits[node], draws[active, t], sampling)
+            ids, logps = draw(logits, draws[active, t], sampling, node)
             out_ids[active, t], out_logps[active, t] = ids, logps.double()
             finished = torch.isin(ids, eos)
             ends[active[finished]] = t + 1

@@ -10,9 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings, strategies as st
 
 from graft.policies.base import PolicyLimitError
-from graft.policies.sampling import draw, sample_seed, uniforms
+from graft.policies.sampling import _outside_nucleus, draw, sample_seed, uniforms
 from graft.policies.torch_policy import TorchPolicy
 from graft.types import Prompt, SamplingSettings, StepKey
 from tests.graft import tiny
@@ -114,3 +115,28 @@ def test_the_ends_of_the_unit_interval_never_hit_a_token_of_probability_zero(top
     ids, logps = draw(logits, torch.tensor([0.0, 1 - 2.0**-53], dtype=torch.float64), SamplingSettings(1.0, top_p, 1))
     assert torch.isfinite(logps).all()
     assert set(ids.tolist()) <= {1, 2, 3}
+
+
+@given(st.integers(0, 10**6), st.sampled_from([0.3, 0.7, 0.95, 0.999]), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_the_nucleus_from_candidates_is_that_of_a_full_sort(seed: int, top_p: float, tied: bool) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(3, 700, generator=generator) * torch.tensor([[0.01], [1.0], [6.0]])  # flat, middling, peaked
+    if tied:
+        logits = logits.round()
+    p = torch.softmax(logits, -1)
+    ranked, order = p.sort(dim=-1, descending=True, stable=True)
+    expected = torch.zeros_like(p, dtype=torch.bool).scatter(-1, order, ranked.cumsum(-1) - ranked >= top_p)
+    assert torch.equal(_outside_nucleus(p, top_p), expected)
+
+
+def test_rows_that_share_a_distribution_draw_from_it() -> None:
+    logits = torch.tensor([[0.0, 1.0, 2.0], [3.0, 0.0, 0.0]])
+    owner = torch.tensor([1, 0, 0, 1])
+    u = torch.tensor([0.1, 0.2, 0.9, 0.97], dtype=torch.float64)
+    for sampling in (SamplingSettings(1.0, 1.0, 1), SamplingSettings(0.6, 0.9, 1)):
+        shared = draw(logits, u, sampling, owner)
+        apart = draw(logits[owner], u, sampling)
+        assert torch.equal(shared[0], apart[0])
+        assert torch.equal(shared[1], apart[1])
+    assert len(set(draw(logits, u, SamplingSettings(1.0, 1.0, 1), owner)[0].tolist())) > 1
