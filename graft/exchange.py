@@ -137,8 +137,8 @@ def _by_prompt(groups_by_model: GroupsByModel) -> dict[str, dict[str, Group]]:
 def _teachers(step: _Step, selection: Selection, learners: tuple[str, ...]) -> dict[tuple[str, str], tuple[str, ...]]:
     """The sources of every (receiver, prompt). Several qualify only with three or more models.
 
-    Under ``selection.one_source`` one of them teaches: the highest success count, then the highest mean compatibility of its
-    exchangeable responses, then the first by name.
+    Under ``selection.one_source`` one of them teaches: the highest success count, then the highest mean compatibility of its whole
+    group (the responses that can be exchanged), then the first by name.
     """
     qualified: dict[tuple[str, str], list[str]] = {}
     for (source, receiver), prompts in selection.selected.items():

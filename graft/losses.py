@@ -165,7 +165,8 @@ def stepwise_clip(inputs: LossInputs, *, peer_lower: float, peer_lower_step: flo
     lower = min(1.0, peer_lower + inputs.minibatch_index * peer_lower_step)
     c = s.clamp(lower, 1.0)
     losses = -(inputs.weights * inputs.advantages * c * c.detach() ** peer_alpha)[:, None] * inputs.mask
-    outside = ((s < lower) | (s > 1.0))[:, None] & inputs.mask.bool()
+    silenced = ((s < lower) | (s > 1.0)) & (inputs.weights * inputs.advantages != 0)  # a row that says nothing is not clipped
+    outside = silenced[:, None] & inputs.mask.bool()
     return losses, _clip_counts(outside.sum(1), inputs)
 
 

@@ -2,7 +2,7 @@
 
 An order has the signature ``(own, peer, prompts, rng) -> tuple[Minibatch, ...]``: ``own`` and ``peer`` are what each prompt
 contributes, ``prompts`` is the minibatch size in prompts. What a prompt contributes, own and peer, is one unit and stays in one
-minibatch (except in ``source_blocks``). A minibatch whose every response was dropped is left out (no optimiser step is taken on
+minibatch (except in ``source_blocks``). A prompt of which nothing was kept holds its place in the cut. A minibatch whose every response was dropped is left out (no optimiser step is taken on
 nothing), so indices count real steps.
 """
 
@@ -91,10 +91,10 @@ def in_place(
 def source_blocks(
     own: Sequence[SequenceGroup], peer: Sequence[SequenceGroup], prompts: int, rng: np.random.Generator
 ) -> tuple[Minibatch, ...]:
-    """HACPO: own minibatches, then each source's block, cut apart: a minibatch is purely own or of one peer.
+    """HACPO: own minibatches, then each source's block by name, cut apart: a minibatch is purely own or of one peer.
 
     A peer group of which nothing could be exchanged does not hold its place here; the block closes up.
     """
-    sources = dict.fromkeys(s.source for g in peer for s in g.sequences)
+    sources = sorted({s.source for g in peer for s in g.sequences})
     blocks = [[g for g in peer if g.sequences and g.sequences[0].source == source] for source in sources]
     return number([m for block in (own, *blocks) for m in cut(block, prompts)])

@@ -1,4 +1,4 @@
-"""``python -m experiments.tiny --out DIR``: build the stand-in base models (about 5 minutes each on one core)."""
+"""``python -m experiments.tiny --out DIR``: build the stand-in base models (about 8 minutes each on one core)."""
 
 from __future__ import annotations
 

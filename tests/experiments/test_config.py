@@ -41,6 +41,26 @@ def test_joint_method_is_one_run_and_independent_one_per_model():
     assert all(p.cell["pair"] is None for p in plans)
 
 
+def test_a_group_is_a_pair_of_any_size():
+    plan = only("method=graft", "group=all")
+    assert plan.cell["models"] == ["tiny-smollm3", "tiny-qwen3", "tiny-llama"]
+    assert plan.recipe == only("method=graft", "pair=all").recipe
+    assert plan.name.startswith("graft-all-cpu-s0-")
+    assert len(resolve(["method=grpo", "group=all"])[0]) == 3
+
+
+@pytest.mark.parametrize(("scale", "method", "prompts"), [("cpu", "grpo", 8), ("cpu", "hacpo", 16), ("paper", "hacpo", 64)])
+def test_minibatch_prompts_of_a_step(scale, method, prompts, tmp_path):
+    from experiments.engine import loop_settings
+    from experiments.run_record import RunRecord
+
+    # Table 3: 32 of 128 prompts for GRPO and GRAFT (8 of 32 here); appendix B: 64 of 128 for HACPO.
+    overrides = [f"method={method}", f"scale={scale}", "data=arithmetic"]
+    plan = resolve(overrides)[0][0]
+    record = RunRecord.create(tmp_path, cell=plan.cell, recipe=plan.recipe, deviations={})
+    assert loop_settings(record).minibatch_prompts == prompts
+
+
 def test_independent_run_is_shared_by_the_pairs_that_need_it():
     first = {p.name for p in resolve(["method=grpo", "pair=1"])[0]}
     second = {p.name for p in resolve(["method=grpo", "pair=2"])[0]}

@@ -73,6 +73,20 @@ def test_two_kills_in_a_row_across_the_epoch_boundary(whole, tmp_path):
     assert {k: mine[k] for k in state_free} == state_free
 
 
+def test_a_window_over_past_steps_survives_a_kill(tmp_path):
+    """HACPO compares capabilities over five steps and holds a frozen reference policy: both must come back after a kill."""
+    args = ("method=hacpo", "pair=1", *TINY, "method.minibatches=2", "scale.evaluation.seeds=[5]")
+    once = run("experiments.train", *args, f"runs_root={tmp_path / 'once'}")
+    assert once.returncode == 0, once.stderr
+    killed = tmp_path / "killed"
+    assert kill_when((*args, f"runs_root={killed}"), lambda: metrics_rows(killed) >= 5)
+    assert run("experiments.train", *args, f"runs_root={killed}").returncode == 0
+    assert results(only_run(killed)) == results(only_run(tmp_path / "once"))
+    capability = [row["models"]["tiny-qwen3"]["capability"] for row in read_jsonl(only_run(killed) / "metrics.jsonl")]
+    rewards = [row["models"]["tiny-qwen3"]["reward_mean"] for row in read_jsonl(only_run(killed) / "metrics.jsonl")]
+    assert capability == pytest.approx([sum(rewards[max(0, i - 4) : i + 1]) / min(i + 1, 5) for i in range(7)])
+
+
 def test_torn_tail_and_rows_after_the_checkpoint_are_repeated(whole, tmp_path):
     args = (*ARGS, f"runs_root={tmp_path}")
     assert kill_when(args, lambda: metrics_rows(tmp_path) >= 3)
