@@ -2,8 +2,8 @@
 
 An order has the signature ``(own, peer, prompts, rng) -> tuple[Minibatch, ...]``: ``own`` and ``peer`` are what each prompt
 contributes, ``prompts`` is the minibatch size in prompts. What a prompt contributes, own and peer, is one unit and stays in one
-minibatch (except in ``source_blocks``). A prompt of which nothing was kept holds its place in the cut. A minibatch whose every response was dropped is left out (no optimiser step is taken on
-nothing), so indices count real steps.
+minibatch (except in ``source_blocks``). A prompt of which nothing was kept holds its place in the cut. A minibatch whose every
+response was dropped is left out (no optimiser step is taken on nothing), so indices count real steps.
 """
 
 from __future__ import annotations
