@@ -2,6 +2,8 @@
 
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
+``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
+``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import clipping, curves, exchange, layout, tables
+from analysis import clipping, curves, exchange, import_lm_eval, layout, quality, tables
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -22,6 +24,8 @@ from analysis.writers import to_texts, write_all
 from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
+# Commands that are no table; the rest of the command line is theirs.
+COMMANDS = {"exchange": exchange.main, "curves": curves.main, "quality": quality.main, "import-lm-eval": import_lm_eval.main}
 # kind -> (load spec, the paper's values, ours, page, csv)
 KINDS = {
     PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),
@@ -73,10 +77,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if hasattr(sys.stdout, "reconfigure"):
         sys.stdout.reconfigure(encoding="utf-8")
     try:
-        if argv[:1] == ["exchange"]:
-            return exchange.main(argv[1:])
-        if argv[:1] == ["curves"]:
-            return curves.main(argv[1:])
+        if argv and argv[0] in COMMANDS:
+            return COMMANDS[argv[0]](argv[1:])
         args = arguments(argv)
         if args.over_seeds:
             spec = load_spec(args.table, args.specs)

@@ -86,8 +86,13 @@ def commits(used: Sequence[RunRecord]) -> str:
 
 
 def _repeats(frame: pd.DataFrame) -> tuple[str, ...]:
+    """One line: how often, and where most, all samples of an item are the same; none if nowhere worth a note."""
     share = repeated_sample_share(frame)
-    return tuple(
-        f"All samples of an item are one and the same response for {100 * value:.0f} % of the items of {model} in {directory}."
-        for (directory, model), value in share[share > REPEATS_WORTH_A_NOTE].items()
+    worth = share[share > REPEATS_WORTH_A_NOTE]
+    if worth.empty:
+        return ()
+    directory, model = worth.idxmax()
+    return (
+        f"All samples of an item are one and the same response for more than {100 * REPEATS_WORTH_A_NOTE:.0f} % of the items in "
+        f"{len(worth)} of {len(share)} evaluated checkpoints; most often, {100 * worth.max():.0f} %, for {model} in {directory}.",
     )

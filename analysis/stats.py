@@ -1,10 +1,13 @@
-"""Pure statistics: no files, no frames, no percent. pass@1 is over arrays ``[runs, items, samples]``, shares over ``[steps]``.
+"""Pure statistics: no files, no frames, no percent. pass@1 and its kin are over ``[runs, items, samples]``, shares over ``[steps]``.
 
 "Runs" are the evaluation runs of ONE checkpoint. All functions refuse NaN: whoever calls them has already set short runs aside,
 so a mean never has a smaller divisor than the recipe asked for.
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from math import comb
 
 import numpy as np
 
@@ -23,10 +26,60 @@ def pass_at_1(correct: np.ndarray) -> np.ndarray:
 
     Mean over samples, then over items. With the same number of samples for every item this is also the mean over all rows.
     """
-    array = _whole(correct, 3, "pass@1")
+    return _verdicts(correct, "pass@1").mean(axis=2).mean(axis=1)
+
+
+def _verdicts(correct: np.ndarray, what: str) -> np.ndarray:
+    array = _whole(correct, 3, what)
     if not np.isin(array, (0.0, 1.0)).all():
-        raise ValueError("pass@1 is over verdicts, which are 0 or 1")
-    return array.mean(axis=2).mean(axis=1)
+        raise ValueError(f"{what} is over verdicts, which are 0 or 1")
+    return array
+
+
+def pass_at_k(correct: np.ndarray, k: int) -> np.ndarray:
+    """pass@k of every evaluation run: ``[runs, items, samples]`` of 0/1 -> ``[runs]`` in 0..1, mean over items.
+
+    Unbiased estimator of Chen et al. 2021 (Codex), eq. 1: with c of an item's n samples correct, 1 - C(n-c, k) / C(n, k), the
+    chance that k samples drawn without replacement hold a correct one. k = 1 is pass@1. ValueError for k outside 1..n.
+    """
+    array = _verdicts(correct, f"pass@{k}")
+    n = array.shape[2]
+    if not 1 <= k <= n:
+        raise ValueError(f"pass@{k} needs 1 to {n} as k, the number of samples per item")
+    # comb(m, k) is 0 for m < k: fewer than k wrong samples always leave a correct one among k. The counts stay integers.
+    by_count = np.array([1 - comb(n - c, k) / comb(n, k) for c in range(n + 1)])
+    return by_count[array.sum(axis=2).astype(np.int64)].mean(axis=1)
+
+
+def majority(answers: np.ndarray, correct: np.ndarray) -> np.ndarray:
+    """maj@n of every evaluation run, n = all samples: ``[runs, items, samples]`` of texts or None, and of 0/1 -> ``[runs]``.
+
+    Samples vote with their extracted answers; answers are one if their texts are equal without white space ("1/2" and "0.5" are
+    two: telling them apart by the gold would let the gold vote). Samples without an answer do not vote; an item without any vote
+    is wrong. A tie counts the share of the tied answers that are correct, the expectation of drawing one of them: no order decides.
+    """
+    verdicts = _verdicts(correct, "majority")
+    texts = np.asarray(answers, dtype=object)
+    if texts.shape != verdicts.shape:
+        raise ValueError(f"majority needs one answer per verdict, got shapes {texts.shape} and {verdicts.shape}")
+    scores = [[_vote(*item) for item in zip(*run)] for run in zip(texts, verdicts)]
+    return np.array(scores).mean(axis=1)
+
+
+def _vote(answers: np.ndarray, correct: np.ndarray) -> float:
+    """Verdict of one item's majority. The verdicts of an answer are averaged: they differ only if one was lost to a timeout."""
+    votes: dict[str, list[float]] = defaultdict(list)
+    for answer, verdict in zip(answers, correct):
+        if answer is not None:
+            votes["".join(answer.split())].append(verdict)
+    most = max(map(len, votes.values()), default=0)
+    tied = [sum(v) / most for v in votes.values() if len(v) == most]
+    return sum(tied) / len(tied) if tied else 0.0
+
+
+def run_means(values: np.ndarray) -> np.ndarray:
+    """Mean over samples, then items, of any quantity (tokens; 0/1 flags give a share): ``[runs, items, samples]`` -> ``[runs]``."""
+    return _whole(values, 3, "mean over samples and items").mean(axis=2).mean(axis=1)
 
 
 def aggregate(per_benchmark: np.ndarray) -> np.ndarray:

@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from analysis.collect import correct_array, counts, evaluation_frame, match, open_runs, repeated_sample_share, require_comparable
+from analysis.footer import _repeats
 from analysis.schema import COLUMNS, validate_frame
 from experiments.run_record import UserError
 
@@ -216,6 +217,12 @@ def test_repeated_samples_are_measured(runs: Runs):
     frame = evaluation_frame([record])
     # tiny-qwen3: items per run 2 + 1, two runs = 6 groups of samples, of which the 2 rewritten ones repeat
     assert repeated_sample_share(frame).loc[(str(record.path), MODEL)] == pytest.approx(2 / 6)
+    assert _repeats(frame) == ()  # a third of the items is not worth a note
+    for benchmark, run in ((BENCHMARK, 1), ("arith-large", 0), ("arith-large", 1)):
+        rows = [row | {"response": row["item"]} for row in runs.read(record, MODEL, benchmark, run)]
+        runs.write(record, MODEL, benchmark, run, [r | {"response": f"{r['item']} {run}"} for r in rows])
+    (note,) = _repeats(evaluation_frame([record]))  # now all 6 of 6; the other model of the run has none
+    assert "in 1 of 2 evaluated checkpoints; most often, 100 %, for tiny-qwen3" in note
 
 
 def test_validate_frame_refuses_doubled_keys_and_wrong_columns(runs: Runs):
