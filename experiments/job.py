@@ -1,9 +1,13 @@
-"""Bring one frozen run to its end: train, evaluate, count, mark done. ``python -m experiments.job <run dir>`` is what launchers start."""
+"""Bring frozen runs to their end: train, evaluate, count, mark done. ``python -m experiments.job <run dir> ...`` is what launchers start.
+
+Several directories are done one after the other; one that fails does not keep the next from starting.
+"""
 
 from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from pathlib import Path
 from typing import Any
 
@@ -54,16 +58,22 @@ def _finish_locked(record: RunRecord, options: Options, display: Display) -> Non
 
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m experiments.job", description=__doc__)
-    parser.add_argument("run", type=Path)
+    parser.add_argument("runs", type=Path, nargs="+")
     args = parser.parse_args(argv)
+    with Display() as display:
+        return max(attempt(run, display) for run in args.runs)
+
+
+def attempt(run: Path, display: Display) -> int:
+    """The exit code of one run: 0, 2 for a user's mistake, 1 for anything else (its trace is printed)."""
     try:
-        record = RunRecord.open(args.run)
-        options = options_from_json(read_json(args.run / "options.json"))
-        with Display() as display:
-            finish(record, options, display)
+        finish(RunRecord.open(run), options_from_json(read_json(run / "options.json")), display)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except Exception:
+        traceback.print_exc()
+        return 1
     return 0
 
 

@@ -13,7 +13,7 @@ import sys
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from experiments.errors import EXIT_USER_ERROR, UserError
@@ -24,6 +24,7 @@ from experiments.train import check, freeze
 from sweeps.cells import Cell, cells, load_spec, unique_runs
 
 POLL_S = 0.5
+BRIEF_STEPS = 10
 
 
 def job_environment(threads: int) -> dict[str, str]:
@@ -37,44 +38,60 @@ def cost(record: RunRecord) -> int:
     return 0 if recipe["method"]["name"] == "base" else len(recipe["models"]) * recipe["method"]["n"]
 
 
+def brief(record: RunRecord) -> bool:
+    """A run that is over about as soon as a process has imported torch; such runs share a process."""
+    recipe = record.config["recipe"]
+    return recipe["method"]["name"] == "base" or (recipe["training"]["max_steps"] or BRIEF_STEPS + 1) <= BRIEF_STEPS
+
+
+def batches(records: Sequence[RunRecord], jobs: int) -> list[list[RunRecord]]:
+    """What each process gets, largest first: a long run is alone, brief ones are dealt out to ``jobs`` processes."""
+    ordered = sorted(records, key=cost, reverse=True)
+    short = [r for r in ordered if brief(r)]
+    return [[r] for r in ordered if not brief(r)] + [short[i::jobs] for i in range(min(jobs, len(short)))]
+
+
 @dataclass
 class LocalJob:
-    """One ``experiments.job`` process and how far it was seen."""
+    """One ``experiments.job`` process, its runs (done in this order), and how far they were seen. The first one holds the log."""
 
-    record: RunRecord
+    records: list[RunRecord]
     process: subprocess.Popen[bytes]
     log: Path
-    shown: int = 0
+    shown: dict[Path, int] = field(default_factory=dict)
 
     @classmethod
-    def start(cls, record: RunRecord, threads: int) -> LocalJob:
-        log = record.path / "job.log"
+    def start(cls, records: list[RunRecord], threads: int) -> LocalJob:
+        log = records[0].path / "job.log"
         with open(log, "ab") as out:
             process = subprocess.Popen(
-                [sys.executable, "-m", "experiments.job", str(record.path)],
+                [sys.executable, "-m", "experiments.job", *(str(r.path) for r in records)],
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 env=job_environment(threads),
                 start_new_session=True,
             )
-        return cls(record, process, log)
+        return cls(records, process, log)
 
     def show(self, display: Display) -> None:
-        """Report the newest finished step, or the evaluation files present."""
-        metrics = self.record.path / "metrics.jsonl"
-        status = self.record.status()
+        """Report the newest finished step of the run in hand, or its evaluation files."""
+        record = next((r for r in self.records if not r.done), None)
+        if record is None:
+            return
+        metrics = record.path / "metrics.jsonl"
+        status = record.status()
         if status["state"] == "running" and metrics.exists():
             for last in deque(iter_jsonl(metrics), maxlen=1):
-                if last["step"] != self.shown:
-                    self.shown = last["step"]
-                    display.update(self.record.path.name, last["step"], status["steps"], summary(last))
+                if last["step"] != self.shown.get(record.path):
+                    self.shown[record.path] = last["step"]
+                    display.update(record.path.name, last["step"], status["steps"], summary(last))
         else:
-            e = self.record.config["recipe"]["evaluation"]
-            total = len(self.record.config["recipe"]["models"]) * len(e["benchmarks"]) * len(e["seeds"])
-            done = len(list(self.record.path.glob("eval/*/*/run*.jsonl")))
+            e = record.config["recipe"]["evaluation"]
+            total = len(record.config["recipe"]["models"]) * len(e["benchmarks"]) * len(e["seeds"])
+            done = len(list(record.path.glob("eval/*/*/run*.jsonl")))
             if done:
-                display.update(f"{self.record.path.name} evaluation", done, total)
+                display.update(f"{record.path.name} evaluation", done, total)
 
     def last_lines(self, count: int = 8) -> str:
         return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
@@ -82,9 +99,10 @@ class LocalJob:
 
 def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Display) -> int:
     """Run every unfinished record; the worst exit code of the children (0 when all are done)."""
-    waiting = sorted((r for r in records if not r.done), key=cost, reverse=True)
+    missing = [r for r in records if not r.done]
+    waiting = batches(missing, jobs)
     display.say(
-        f"{len(records)} runs behind the table, {len(records) - len(waiting)} done already, {len(waiting)} to run, {jobs} at a time"
+        f"{len(records)} runs behind the table, {len(records) - len(missing)} done already, {len(missing)} to run, {jobs} at a time"
     )
     running: list[LocalJob] = []
     worst = 0
@@ -92,7 +110,7 @@ def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Di
         while waiting or running:
             while waiting and len(running) < jobs:
                 running.append(LocalJob.start(waiting.pop(0), threads))
-                display.say(f"started {running[-1].record.path} (log: {running[-1].log})")
+                display.say(f"started {', '.join(r.path.name for r in running[-1].records)} (log: {running[-1].log})")
             time.sleep(POLL_S)
             for job in list(running):
                 job.show(display)
@@ -100,11 +118,12 @@ def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Di
                 if code is None:
                     continue
                 running.remove(job)
-                if code != 0 or not job.record.done:
+                failed = [r for r in job.records if not r.done]
+                for record in job.records:
+                    display.say(f"{'FAILED' if record in failed else 'done'} {record.path}")
+                if code != 0 or failed:
                     worst = max(worst, abs(code) or 1)
-                    display.say(f"FAILED {job.record.path} (exit code {code}); the last lines of {job.log}:\n{job.last_lines()}")
-                else:
-                    display.say(f"done {job.record.path}")
+                    display.say(f"exit code {code}; the last lines of {job.log}:\n{job.last_lines()}")
     except KeyboardInterrupt:
         for job in running:
             job.process.terminate()
