@@ -25,6 +25,8 @@ from graft.methods import METHODS, build_method
 
 CONF = Path(__file__).resolve().parent.parent / "sweeps" / "conf"
 GROUPS = ("method", "pair", "scale", "data", "policy", "cluster")
+# Where the data lie and in which edition: no deviation from a scale that leaves it open, and never mixed within a table.
+WHERE = ("data.root", "data.golds", "data.pins")
 
 
 class _Frozen(BaseModel):
@@ -92,10 +94,13 @@ class TrainingSection(_Frozen):
 
 
 class EvaluationSection(_Frozen):
+    """``max_items``: evenly spaced items of every benchmark instead of all (for smoke runs; it shows in the recipe's ``items``)."""
+
     seeds: tuple[int, ...] = Field(min_length=1)
     samples: int = Field(ge=1)
     temperature: float = Field(gt=0)
     top_p: float = Field(gt=0, le=1)
+    max_items: int | None = Field(default=None, ge=1)
 
     @field_validator("seeds")
     @classmethod
@@ -124,11 +129,28 @@ class BenchmarkSection(_Frozen):
 
 
 class DataSection(_Frozen):
+    """Prompt sets by name. ``root``, ``golds`` and ``pins`` concern the sets that are read from files (docs/data.md)."""
+
     train: str
     validation: str | None
     benchmarks: tuple[BenchmarkSection, ...] = Field(min_length=1)
     prompt_suffix: str
     root: str | None
+    golds: Literal["paper", "corrected"]
+    pins: Literal["strict", "warn", "off"]
+
+    @field_validator("golds", "pins")
+    @classmethod
+    def _has_a_reader(cls, value: str, info: Any) -> str:
+        from experiments.tasks.files import ITEMS
+
+        given = info.data
+        sources = {given.get("train"), given.get("validation"), *(b.source for b in given.get("benchmarks", ()))}
+        if value not in ("paper", "strict") and not sources & ITEMS.keys():
+            raise ValueError(
+                "would change nothing: all sets of this data group are generated, their golds and contents are exact"
+            )
+        return value
 
 
 class PolicySection(_Frozen):
@@ -244,8 +266,9 @@ def resolve(overrides: Sequence[str]) -> tuple[tuple[RunPlan, ...], Options]:
     ``deviations`` of a plan are the recipe's values that differ from what the chosen groups and seed alone compose to, which is
     how a table tells ``graft`` with delta = 0.7 from ``graft``.
     """
+    overrides = quote_numbers(overrides)
     config = load_config(overrides)
-    plain = [o for o in overrides if o.lstrip("+").split("=", 1)[0] in (*GROUPS, "seed", "model")]
+    plain = [o for o in overrides if o.lstrip("+").split("=", 1)[0] in (*GROUPS, *WHERE, "seed", "model")]
     defaults = config if list(overrides) == plain else load_config(plain)
     plans = tuple(
         RunPlan(cell, recipe, {k: _dig(recipe, k) for k in differing_keys(recipe, base)})
@@ -304,10 +327,12 @@ def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[s
         {"name": config.scale.slots[s].name, "stands_for": s, "source": identity(config.scale.slots[s].source)} for s in slots
     ]
     base = config.method.name == "base"
+    files = (config.data.root, config.data.golds, config.data.pins)
     benchmarks = [
-        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, config.data.root)
-        for b in config.data.benchmarks
+        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, *files) for b in config.data.benchmarks
     ]
+    if (most := config.scale.evaluation.max_items) is not None:
+        benchmarks = [b | {"items": min(b["items"], most)} for b in benchmarks]
     training = config.scale.training.model_dump()
     if base:  # nothing of the training enters the recipe of an untouched model, so it is one run whatever trains beside it
         training = {k: training[k] for k in ("max_prompt_tokens", "max_response_tokens", "precision")}
@@ -317,17 +342,17 @@ def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[s
         "training": training,
         "policy": {k: getattr(config.policy, k) for k in ("engine", "decode_rows", "train_rows")},
         "data": {"prompt_suffix": config.data.prompt_suffix},
-        "evaluation": config.scale.evaluation.model_dump(mode="json") | {"benchmarks": benchmarks},
+        "evaluation": config.scale.evaluation.model_dump(mode="json", exclude={"max_items"}) | {"benchmarks": benchmarks},
         "seed": 0 if base else config.seed,
     }
     if not base:
-        recipe["data"]["train"] = describe_prompt_set(config.data.train, config.data.root)
+        recipe["data"]["train"] = describe_prompt_set(config.data.train, *files)
         if config.scale.training.selection == "held_out":
             if config.data.validation is None:
                 raise UserError(
                     "selection=held_out needs data.validation, a prompt set that no benchmark contains; this data group has none"
                 )
-            recipe["data"]["validation"] = describe_prompt_set(config.data.validation, config.data.root)
+            recipe["data"]["validation"] = describe_prompt_set(config.data.validation, *files)
     cell = {
         "method": config.method.name,
         "pair": config.pair.name if joint else None,

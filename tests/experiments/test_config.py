@@ -198,3 +198,11 @@ def test_values_with_commas_equal_signs_and_braces_survive():
 
     for text in ("a,b", "a=b", "{a}", "it's", "é ü", "a b"):
         assert only(override("data.prompt_suffix", text)).recipe["data"]["prompt_suffix"] == text
+
+
+def test_where_the_data_lie_is_no_deviation(tmp_path):
+    plain, _ = resolve(["method=grpo", "pair=1"])
+    rooted, options = resolve(["method=grpo", "pair=1", f"data.root={tmp_path}", "scale.training.epochs=2"])
+    assert [p.deviations for p in plain] == [{}, {}]
+    assert [p.deviations for p in rooted] == [{"training.epochs": 2}, {"training.epochs": 2}]
+    assert options.data_root == str(tmp_path)
