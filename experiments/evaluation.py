@@ -1,4 +1,8 @@
-"""Sampling benchmarks: quick validation during training, and the evaluation runs of one selected checkpoint."""
+"""Sampling benchmarks: quick validation during training, and the evaluation runs of one selected checkpoint.
+
+The evaluation's rows, files and completion record are the same whichever engine samples: the torch policy here, or lm-eval
+(``experiments.lm_eval_run``), as the recipe says.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,31 @@ from experiments.tasks import load_pinned
 from graft.cotrain import verified
 from graft.policies.base import Policy
 from graft.policies.sampling import sample_seed
-from graft.types import Group, Prompt, SamplingSettings, StepKey
+from graft.types import Group, Prompt, SamplingSettings, StepKey, Verdict
 from graft.verifier import Verifier
 
 OnRun = Callable[[str, int, int], None]
+# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
+UNTRAINED = ("base", "imported")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One response as a row stores it. ``seed`` is None, ``tokens`` -1 and ``finish_reason`` "unknown" where a source does not say."""
+
+    response: str
+    seed: int | None = None
+    finish_reason: str = "unknown"
+    tokens: int = -1
+
+
+def benchmark_prompts(described: Mapping[str, Any], root: str | None) -> tuple[Prompt, ...]:
+    """The prompts of a recipe's benchmark: the pinned set, or evenly spaced ones of it if the recipe's ``items`` are fewer.
+
+    Evenly spaced, because sets are sorted by kind of problem.
+    """
+    prompts, items = load_pinned(described, root).prompts, described["items"]
+    return tuple(prompts[i * len(prompts) // items] for i in range(items))
 
 
 @dataclass(frozen=True)
@@ -65,7 +90,7 @@ def sampler_of(record: RunRecord, options: Options, verifier: Verifier, *, sampl
     """The run's sampler; ``samples`` overrides the evaluation's number for validation."""
     recipe = record.config["recipe"]
     e = recipe["evaluation"]
-    benchmarks = {b["name"]: load_pinned(b, options.data_root).prompts for b in e["benchmarks"]}
+    benchmarks = {b["name"]: benchmark_prompts(b, options.data_root) for b in e["benchmarks"]}
     sampling = SamplingSettings(e["temperature"], e["top_p"], recipe["training"]["max_response_tokens"])
     return Sampler(benchmarks, sampling, samples or e["samples"], verifier, recipe["seed"])
 
@@ -77,7 +102,8 @@ def rows_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
 def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
     """Write the missing evaluation files of the selected checkpoints, then the completion record. Caller holds the lock.
 
-    A file appears whole or not at all, so an interrupted evaluation repeats at most one run of one model.
+    A file appears whole or not at all and is never written again, so an interrupted evaluation repeats at most one benchmark of
+    one run.
     """
     recipe = record.config["recipe"]
     base = recipe["method"]["name"] == "base"
@@ -88,8 +114,19 @@ def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
     started = time.perf_counter()
     set_threads(options.threads)
     attempt = record.new_attempt()
+    if recipe["policy"]["engine"] == "torch":
+        _evaluate_torch(record, options, on_run, {} if base else read_json(record.path / "selected.json"))
+    else:
+        from experiments.lm_eval_run import evaluate_through_lm_eval
+
+        evaluate_through_lm_eval(record, options, on_run)
+    write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
+
+
+def _evaluate_torch(record: RunRecord, options: Options, on_run: OnRun, selected: Mapping[str, Any]) -> None:
+    """``selected``: the checkpoint of each trained model; {} for base models."""
+    recipe = record.config["recipe"]
     policies = build_policies(record, options.model_paths, options.device)
-    selected = {} if base else read_json(record.path / "selected.json")
     todo = [(name, run, seed) for name in policies for run, seed in enumerate(recipe["evaluation"]["seeds"])]
     with Verifier() as verifier:
         sampler = sampler_of(record, options, verifier)
@@ -99,49 +136,65 @@ def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
         for number, (name, run, seed) in enumerate(todo, 1):
             evaluate_once(record, sampler, policies[name], run, seed)
             on_run(name, number, len(todo))
-    write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
     for policy in policies.values():
         policy.close()
 
 
 def evaluate_once(record: RunRecord, sampler: Sampler, policy: Policy, run: int, seed: int) -> None:
-    """One evaluation run of one model: a file per benchmark. Nothing is sampled when all of them exist."""
-    files = {benchmark: rows_file(record, policy.name, benchmark, run) for benchmark in sampler.benchmarks}
-    if all(f.exists() for f in files.values()):
-        return
+    """One evaluation run of one model: a file per benchmark; what is there already is neither sampled nor written again.
+
+    Each benchmark is sampled in batches of its own, so that its rows do not depend on which others were still missing.
+    """
     key = StepKey(seed, "evaluation", 0)
-    for benchmark, groups in sampler.all_benchmarks(policy, key).items():
-        rows = evaluation_rows(benchmark, run, groups, key)
-        write_atomic(files[benchmark], "".join(canonical_json(row) + "\n" for row in rows))
+    for benchmark, prompts in sampler.benchmarks.items():
+        file = rows_file(record, policy.name, benchmark, run)
+        if not file.exists():
+            write_rows(file, evaluation_rows(benchmark, run, sampler.groups(policy, prompts, key), key))
+
+
+def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """The rows of one evaluation run on one benchmark, whole or not at all."""
+    write_atomic(file, "".join(canonical_json(row) + "\n" for row in rows))
 
 
 def evaluation_rows(benchmark: str, run: int, groups: Sequence[Group], key: StepKey) -> list[dict[str, Any]]:
     """One row per item and sample."""
     return [
-        {
-            "benchmark": benchmark,
-            "run": run,
-            "item": g.prompt.id,
-            "sample": i,
-            "seed": sample_seed(key, g.prompt.id, i),
-            "response": r.text,
-            "extracted": r.verdict.extracted if r.verdict else None,
-            "gold": g.prompt.gold,
-            "correct": bool(r.reward),
-            "how": r.verdict.how if r.verdict else None,
-            "finish_reason": r.finish_reason,
-            "tokens": len(r.ids),
-        }
+        item_row(
+            (benchmark, run, i),
+            g.prompt,
+            Sample(r.text, sample_seed(key, g.prompt.id, i), r.finish_reason, len(r.ids)),
+            r.verdict or Verdict(bool(r.reward), None, "not verified"),
+        )
         for g in groups
         for i, r in enumerate(g.responses)
     ]
+
+
+def item_row(place: tuple[str, int, int], prompt: Prompt, sample: Sample, verdict: Verdict) -> dict[str, Any]:
+    """One evaluation row; ``place`` is (benchmark, run, sample index)."""
+    benchmark, run, index = place
+    return {
+        "benchmark": benchmark,
+        "run": run,
+        "item": prompt.id,
+        "sample": index,
+        "seed": sample.seed,
+        "response": sample.response,
+        "extracted": verdict.extracted,
+        "gold": prompt.gold,
+        "correct": verdict.correct,
+        "how": verdict.how,
+        "finish_reason": sample.finish_reason,
+        "tokens": sample.tokens,
+    }
 
 
 def count_complete(record: RunRecord) -> dict[str, Any]:
     """Count every step, benchmark, run, item and sample; ValueError names the first thing that is missing or double."""
     recipe = record.config["recipe"]
     counts: dict[str, Any] = {"fingerprint": record.config["fingerprint"], "steps": 0, "evaluation_rows": 0}
-    if recipe["method"]["name"] != "base":
+    if recipe["method"]["name"] not in UNTRAINED:
         steps = [row["step"] for row in read_jsonl(record.path / "metrics.jsonl")]
         expected = record.status()["steps"]
         if steps != list(range(1, expected + 1)):

@@ -10,9 +10,10 @@ worker dies is ``worker died``; both score 0, are counted apart from wrong answe
 the next answer gets a fresh one. The worker's address space is limited. A worker is also killed when its caller is interrupted by
 an exception, for its late reply would answer the next question.
 
-What is decided without math-verify: a response without a box, and two plain decimal integers, compared as integers; a test
-holds this shortcut against math-verify, accept and reject. A gold that does not parse is ``parse error`` and not correct, unless
-the answer is the same text.
+What is decided without math-verify: a response without a box, two plain decimal integers, and what a rule of
+``verifier_rules.py`` decides (the same text, exact arithmetic, notations that math-verify misreads). An answer that would need a
+number of more than 300,000 digits is ``too large``: it scores 0, is counted apart, and costs no time limit. A gold that does not
+parse is ``parse error`` and not correct, unless the answer is the same text.
 
 Identical (gold, answer) pairs are judged once per verifier. A timeout is remembered too: a hanging answer repeated in a group
 costs its limit once. A worker's death is not: it may come from outside (the system's memory killer) and say nothing of the answer.
@@ -31,24 +32,26 @@ from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from graft.types import Verdict
+from graft.verifier_rules import prepare
 from graft.verifier_worker import Worker
 
-HOWS = ("equal", "different", "boxed missing", "parse error", "timeout", "worker died")
-BOXED = "\\boxed{"
+HOWS = ("equal", "different", "boxed missing", "parse error", "too large", "timeout", "worker died")
+BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 INTEGER = re.compile(r"-?[0-9]{1,15}")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is matched, so that it cannot count as a brace
 CACHE_ENTRIES = 200_000
+WAIT_S = 0.02  # for one's own worker, before looking for another free one
 
 Key = tuple[str, str]
 
 
 def extract_boxed(text: str) -> str | None:
-    """Content of the LAST ``\\boxed{...}`` with balanced braces (``\\{`` and ``\\}`` do not count). None when there is no box or
-    the last one is unterminated: an earlier box does not rescue it. Of nested boxes the inner one is the last."""
-    start = text.rfind(BOXED)
-    if start < 0:
+    """Content of the LAST ``\\boxed{...}`` or ``\\fbox{...}`` with balanced braces (``\\{`` and ``\\}`` do not count). None when there
+    is no box or the last one is unterminated: an earlier box does not rescue it. Of nested boxes the inner one is the last."""
+    boxes = list(BOX.finditer(text))
+    if not boxes:
         return None
-    depth, start = 1, start + len(BOXED)
+    depth, start = 1, boxes[-1].end()
     for match in BRACE.finditer(text, start):
         depth += {"{": 1, "}": -1}.get(match.group(), 0)
         if depth == 0:
@@ -86,7 +89,8 @@ class Verifier:
                 raise ValueError(f"pair {i}: the gold answer is empty ({gold!r}); correct the item, it cannot be verified")
         extracted = [extract_boxed(response) for _, response in pairs]
         keys = [(gold.strip(), "" if answer is None else answer.strip()) for (gold, _), answer in zip(pairs, extracted)]
-        hows = ["boxed missing" if answer is None else _at_sight(key) for answer, key in zip(extracted, keys)]
+        sights = [("boxed missing", key) if answer is None else _at_sight(key) for answer, key in zip(extracted, keys)]
+        hows, keys = [how for how, _ in sights], [key for _, key in sights]
         asked = [key for key, how in zip(keys, hows) if how is None]
         judged = self._judge_all(asked) if asked else {}
         seconds = {key: spent for key, (_, spent) in judged.items()}  # of a key's several pairs the first one pays
@@ -101,32 +105,46 @@ class Verifier:
         known = {key: self._cache.get(key) for key in asked}
         judged = {key: (how, 0.0) for key, how in known.items() if how is not None}
         waiting = deque(key for key, how in known.items() if how is None)
-        lanes = self._workers[: len(waiting)]
-        if len(lanes) <= 1:
-            self._serve(_free(self._workers), waiting, judged)
+        lanes = min(len(self._workers), len(waiting))
+        if lanes <= 1:
+            self._serve(0, waiting, judged)
             return judged
-        with ThreadPoolExecutor(len(lanes)) as pool:
+        with ThreadPoolExecutor(lanes) as pool:
             try:
-                for lane in [pool.submit(self._serve, worker, waiting, judged) for worker in lanes]:
+                for lane in [pool.submit(self._serve, i, waiting, judged) for i in range(lanes)]:
                     lane.result()
             finally:
                 waiting.clear()  # after an interrupt the lanes stop at their next answer
         return judged
 
-    def _serve(self, worker: Worker, waiting: deque[Key], judged: dict[Key, tuple[str, float]]) -> None:
-        while True:
+    def _serve(self, lane: int, waiting: deque[Key], judged: dict[Key, tuple[str, float]]) -> None:
+        """Put questions to whichever worker is free until none is left: a worker that hangs keeps only its own question."""
+        while waiting:
+            worker, lock = self._free_worker(lane)
+            if lock is None:
+                continue
             try:
-                key = waiting.popleft()
-            except IndexError:
-                return
-            with worker.lock:
+                if (key := _pop(waiting)) is None:
+                    return
                 how, spent = self._cache.get(key), 0.0  # another thread may have asked meanwhile
                 if how is None:
                     started = time.perf_counter()
                     how = worker.ask(*key)
                     spent = time.perf_counter() - started
                     self._remember(key, how)
-            judged[key] = (how, spent)
+                judged[key] = (how, spent)
+            finally:
+                lock.release()
+
+    def _free_worker(self, lane: int) -> tuple[Worker, threading.Lock | None]:
+        """A worker with its lock held, the lane's own first; without a lock when all are busy for ``WAIT_S``."""
+        own = self._workers[lane]
+        for worker in (own, *self._workers):  # a lone caller keeps to one process
+            lock = worker.lock
+            if lock.acquire(blocking=False):
+                return worker, lock
+        lock = own.lock
+        return own, lock if lock.acquire(timeout=WAIT_S) else None
 
     def _remember(self, key: Key, how: str) -> None:
         if how != "worker died":
@@ -151,25 +169,28 @@ class Verifier:
         self.close()
 
 
-def _at_sight(key: Key) -> str | None:
-    """The verdict that needs no math-verify, or None."""
+def _at_sight(key: Key) -> tuple[str | None, Key]:
+    """The verdict that needs no math-verify, or None; and the texts for math-verify as the rules rewrite them."""
     gold, answer = key
     if not answer:
-        return "parse error"
+        return "parse error", key
     if INTEGER.fullmatch(gold) and INTEGER.fullmatch(answer):
-        return "equal" if int(gold) == int(answer) else "different"
-    return None
+        return "equal" if int(gold) == int(answer) else "different", key
+    return prepare(gold, answer)
+
+
+def _pop(waiting: deque[Key]) -> Key | None:
+    """The next question; None when another lane took the last one."""
+    try:
+        return waiting.popleft()
+    except IndexError:
+        return None
 
 
 def _stop(workers: Sequence[Worker]) -> None:
     for worker in workers:
         with worker.lock:
             worker.stop()
-
-
-def _free(workers: Sequence[Worker]) -> Worker:
-    """The first worker that nobody uses, else the first: a lone caller keeps to one process."""
-    return next((w for w in workers if not w.lock.locked()), workers[0])
 
 
 _verifiers: weakref.WeakSet[Verifier] = weakref.WeakSet()

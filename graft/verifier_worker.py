@@ -20,7 +20,11 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 # Sent by terminals and batch systems to every process of a job, so that the job can write a checkpoint. The worker has nothing
 # to save, and its death would be an answer that scores 0; it leaves by end of input or SIGKILL.
@@ -181,16 +185,74 @@ def judge(gold: str, answer: str) -> str:
     "parse error": not equal, and one side has no expression. math-verify then compares strings, so a gold that does not parse
     still equals its own text. Its own time limits are off (they need the main thread and signals): the parent owns the clock.
     """
-    from math_verify import parse, verify
+    from math_verify import verify
     from sympy.core.random import seed
 
     seed(0)  # sympy tests equality at random points: a verdict must not depend on the answers before it
-    reference = parse(f"\\boxed{{{gold}}}", parsing_timeout=None)
-    given = parse(f"\\boxed{{{answer}}}", parsing_timeout=None)
-    if verify(reference, given, timeout_seconds=None):
+    reference, given = _parsed(gold), _parsed(answer)
+    with _guarded_numbers():
+        equal = verify(reference, given, timeout_seconds=None)
+    if equal and (reference[-1:] == given[-1:] or (reads_whole(gold) and reads_whole(answer))):
         return "equal"
     parsed = all(any(not isinstance(value, str) for value in side) for side in (reference, given))
     return "different" if parsed else "parse error"
+
+
+@lru_cache(maxsize=64)  # the gold comes again with every other answer of its group
+def _parsed(text: str) -> list[Any]:
+    from math_verify import parse
+
+    return list(parse(f"\\boxed{{{text}}}", parsing_timeout=None))
+
+
+@contextmanager
+def _guarded_numbers() -> Iterator[None]:
+    """math-verify's numeric comparison with ``close`` behind it, wherever it is used: in sets, tuples, equations, matrices."""
+    from math_verify import grader
+    from sympy import Expr
+
+    original = grader.sympy_numeric_eq
+
+    def guarded(a: Any, b: Any, *settings: Any, **more: Any) -> bool:
+        equal = bool(original(a, b, *settings, **more))
+        return equal and (not isinstance(a, Expr) or not isinstance(b, Expr) or close(a, b))
+
+    grader.sympy_numeric_eq = guarded
+    try:
+        yield
+    finally:
+        grader.sympy_numeric_eq = original
+
+
+def close(a: Any, b: Any) -> bool:
+    """Whether two expressions that agree to 6 decimals (floats) or 15 (others) also agree in proportion, at one point of their
+    symbols: to a thousandth with floats, to 1e-12 without. True where they have no values there."""
+    from sympy import Float, Rational, simplify
+
+    point = {s: Rational(7919 + 104 * i, 5701) for i, s in enumerate(sorted(a.free_symbols | b.free_symbols, key=str))}
+    try:
+        x, y = (side.doit().subs(point).evalf(30) for side in (a, b))
+        tolerance = 1e-3 if a.has(Float) or b.has(Float) else 1e-12
+        if bool(abs(x - y) <= tolerance * max(abs(x), abs(y))):
+            return True
+        return simplify(a - b) == 0  # a zero that only cancellation shows has no proportion
+    except Exception:
+        return True
+
+
+def reads_whole(text: str) -> bool:
+    """Whether math-verify's LaTeX parser reads all of ``text``; where it does not, math-verify falls back to the first number or
+    fraction that it finds in it."""
+    from dataclasses import replace
+
+    from latex2sympy2_extended.latex2sympy2 import normalize_latex
+    from math_verify.parser import LatexExtractionConfig, parse_latex_cached
+
+    config = replace(LatexExtractionConfig().normalization_config, boxed="last")
+    try:
+        return parse_latex_cached(normalize_latex(f"\\boxed{{{text}}}", config=config)) is not None
+    except Exception:
+        return False
 
 
 def reply_to(line: str) -> str:

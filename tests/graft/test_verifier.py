@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import os
@@ -19,8 +20,8 @@ from graft import verifier as module, verifier_worker as worker_module
 from graft.verifier import HOWS, Verifier, extract_boxed, verify
 from graft.verifier_worker import judge, reply_to
 
-HANG = "9^{9^{9^9}}"
-CASES = Path(__file__).parents[3] / "shared" / "data" / "answer_cases.jsonl"
+HANG = "(x+1)^{9^{9}}"  # no rule refuses it: a power of a variable
+TOWER = "9^{9^{9^9}}"
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +63,11 @@ def wait_for(condition, limit_s=15.0):
         (r"<think>\boxed{1}</think> \boxed{2}", "2"),
         (r"\boxed{\boxed{5}}", "5"),
         (r"\boxed 5", None),
-        (r"\fbox{5}", None),
+        (r"\fbox{5}", "5"),
+        (r"\boxed{4} or \fbox{5}", "5"),
+        (r"\fbox{4} or \boxed {5}", "5"),
+        (r"\boxed{4} but \fbox{5", None),
+        (r"Write \boxed . Then \boxed{5}", "5"),
         ("no box, just 12", None),
         (r"\boxed{}", ""),
         ("\\boxed{" * 3 + "\\", None),
@@ -91,6 +96,8 @@ def test_extraction(text, content):
         ("x+1", "1+x", "equal"),
         (r"\begin{cases}", "3", "parse error"),  # a gold that does not parse
         (r"\begin{cases}", r"\begin{cases}", "equal"),  # unless it is the same text
+        (TOWER, TOWER, "equal"),
+        ("1", TOWER, "too large"),
         ("\ud800", "x", "parse error"),  # a lone surrogate, as byte-level tokenizers can make it
     ],
 )
@@ -129,19 +136,13 @@ def test_integer_shortcut_says_what_math_verify_says(a, b, sign_a, sign_b, zeros
     for other in (b, a, a + 1):
         gold, answer = f"{sign_a}{a}", f"{sign_b}{zeros}{other}"
         for pair in ((gold, answer), (answer, gold)):
-            at_sight = module._at_sight(pair)
-            assert at_sight in ((None,) if max(len(x.lstrip("-")) for x in pair) > 15 else (judge(*pair),))
-
-
-def test_only_plain_ascii_integers_take_the_shortcut():
-    for answer in ("1.0", "+1", "1,000", "1e3", "١", "1\n", "1" * 16):
-        assert module._at_sight(("1", answer)) is None
+            assert module._at_sight(pair)[0] == judge(*pair)
 
 
 def test_hanging_answer_times_out_alone_and_once():
     with Verifier(timeout_s=1.0) as v:
-        v.verify("x", boxed("x"))  # the worker is up
-        verdicts = v.verify_many([("7", boxed(HANG)), (r"\frac{1}{2}", boxed("0.5")), ("7", boxed(HANG)), ("x", boxed("y"))])
+        v.verify("x", boxed("{x}"))  # the worker is up
+        verdicts = v.verify_many([("7", boxed(HANG)), ("x+1", boxed("1+x")), ("7", boxed(HANG)), ("x_1", boxed("y_1"))])
     assert [w.how for w in verdicts] == ["timeout", "equal", "timeout", "different"]
     assert not verdicts[0].correct
     assert v.counts == {"equal": 2, "timeout": 2, "different": 1}
@@ -152,15 +153,15 @@ def test_hanging_answer_times_out_alone_and_once():
 def test_worker_that_does_not_read_is_timed_out_too():
     """The limit holds for the question as well: a long one does not fit into the pipe of a stopped worker."""
     with Verifier(timeout_s=0.1) as v:
-        v.verify("x", boxed("x"))
+        v.verify("x", boxed("{x}"))
         os.kill(pid_of(v), signal.SIGSTOP)
-        assert v.verify("x", boxed("y" * 1_000_000)).how == "timeout"
-        assert v.verify("x", boxed("x")).correct
+        assert v._judge_all([("x", "y" * 1_000_000)])["x", "y" * 1_000_000][0] == "timeout"
+        assert v.verify("x", boxed("{x}")).correct
 
 
 def test_worker_that_a_crowded_machine_kept_from_running_is_waited_for():
     with Verifier(timeout_s=0.3) as v:
-        v.verify("x", boxed("x"))
+        v.verify("x", boxed("{x}"))
         pid = pid_of(v)
         os.kill(pid, signal.SIGSTOP)
         threading.Timer(0.9, os.kill, (pid, signal.SIGCONT)).start()
@@ -170,7 +171,7 @@ def test_worker_that_a_crowded_machine_kept_from_running_is_waited_for():
 
 
 def test_worker_killed_between_questions_is_replaced_unseen(verifier):
-    assert verifier.verify("a", boxed("a")).correct
+    assert verifier.verify("a", boxed("{a}")).correct
     os.kill(pid_of(verifier), signal.SIGKILL)
     verifier._workers[0]._process.wait()
     assert verifier.verify(r"\sqrt{4}", boxed("2")).correct
@@ -178,10 +179,10 @@ def test_worker_killed_between_questions_is_replaced_unseen(verifier):
 
 def test_worker_that_dies_while_judging_is_said_so_and_not_remembered():
     with Verifier(timeout_s=1.5) as v:
-        v.verify("a", boxed("a"))
+        v.verify("a", boxed("{a}"))
         threading.Timer(0.3, os.kill, (pid_of(v), signal.SIGKILL)).start()
         assert v.verify("7", boxed(HANG)).how == "worker died"
-        assert v.verify(r"\frac{2}{4}", boxed("0.5")).correct
+        assert v.verify("x+2", boxed("2+x")).correct
         assert v.verify("7", boxed(HANG)).how == "timeout"
 
 
@@ -193,7 +194,7 @@ def test_interrupted_caller_leaves_no_reply_for_the_next_question():
         raise Stop
 
     with Verifier(timeout_s=20.0) as v:
-        v.verify("x", boxed("x"))
+        v.verify("x", boxed("{x}"))
         before = signal.signal(signal.SIGALRM, interrupt)
         try:
             signal.setitimer(signal.ITIMER_REAL, 0.3)
@@ -201,30 +202,30 @@ def test_interrupted_caller_leaves_no_reply_for_the_next_question():
                 v.verify("7", boxed(HANG))
         finally:
             signal.signal(signal.SIGALRM, before)
-        pairs = [("x", "y"), ("a", "a"), ("b", "c")]
+        pairs = [("x_1", "y_1"), ("a", "{a}"), ("b_1", "c_1")]
         assert [w.how for w in v.verify_many([(g, boxed(a)) for g, a in pairs])] == ["different", "equal", "different"]
 
 
 def test_reply_to_another_question_is_refused(verifier):
-    verifier.verify("x", boxed("x"))
+    verifier.verify("x", boxed("{x}"))
     verifier._workers[0]._buffer = b'[999, "equal"]\n'
     with pytest.raises(RuntimeError, match="999"):
-        verifier.verify("x", boxed("z"))
-    assert verifier.verify("x", boxed("z")).how == "different"
+        verifier.verify("x_1", boxed("z_1"))
+    assert verifier.verify("x_1", boxed("z_1")).how == "different"
 
 
 def test_signals_of_the_job_do_not_reach_the_worker(verifier):
     """Batch systems signal every process of a job before its time is up; the answers in hand must not score 0 for it."""
-    verifier.verify("x", boxed("x"))
+    verifier.verify("x", boxed("{x}"))
     pid = pid_of(verifier)
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2):
         os.kill(pid, number)
-    assert verifier.verify(r"\frac{7}{14}", boxed("0.5")).correct
+    assert verifier.verify("x+7", boxed("7+x")).correct
     assert pid_of(verifier) == pid
 
 
 def test_worker_is_limited_in_memory_and_time(verifier):
-    verifier.verify("x", boxed("x+0"))
+    verifier.verify("x_1", boxed("{x}_1"))
     limits = {
         line[:25].strip(): line[25:].split()[0] for line in Path(f"/proc/{pid_of(verifier)}/limits").read_text().splitlines()
     }
@@ -243,22 +244,22 @@ def test_out_of_memory_ends_the_worker(monkeypatch):
 
 def test_worker_that_cannot_start_is_an_error_and_no_verdict():
     with Verifier(memory_mb=8) as v, pytest.raises(RuntimeError, match="died while starting"):
-        v.verify("x", boxed("y"))
+        v.verify("x_1", boxed("y_1"))
     assert not v.counts
 
 
 def test_repeated_pairs_are_judged_once_and_counted():
     with Verifier() as v:
-        first, again, other = v.verify_many([("x", boxed("x ")), ("x", boxed("x")), ("x", boxed("y"))])
+        first, again, other = v.verify_many([("x", boxed("{x} ")), ("x", boxed("{x}")), ("x_1", boxed("y_1"))])
         assert (first.how, again.how, other.how) == ("equal", "equal", "different")
-        assert (again.extracted, again.seconds, v.cache_hits) == ("x", 0.0, 1)
-        assert v.verify("x", boxed("y")).how == "different"
+        assert (again.extracted, again.seconds, v.cache_hits) == ("{x}", 0.0, 1)
+        assert v.verify("x_1", boxed("y_1")).how == "different"
         assert v.verify("7", boxed("7")).correct  # decided at sight: neither judged nor remembered
         assert v.cache_hits == 2
 
 
 def test_several_workers_keep_the_order():
-    pairs = [(f"x+{i}", boxed(f"{i if i % 3 else i + 1}+x")) for i in range(24)]
+    pairs = [(f"x_1+{i}", boxed(f"{i if i % 3 else i + 1}+x_1")) for i in range(24)]
     with Verifier(workers=2) as v:
         assert [w.correct for w in v.verify_many(pairs)] == [i % 3 != 0 for i in range(24)]
         pids = [w.pid for w in v._workers]
@@ -270,7 +271,7 @@ def test_threads_get_their_own_verdicts(verifier):
     seen = {}
 
     def ask(i):
-        seen[i] = [verifier.verify(f"{i}k", boxed(f"{j}k")).correct for j in range(4)]
+        seen[i] = [verifier.verify(f"k_{i}", boxed(f"{{k_{j}}}")).correct for j in range(4)]
 
     threads = [threading.Thread(target=ask, args=(i,)) for i in range(4)]
     for t in threads:
@@ -280,39 +281,98 @@ def test_threads_get_their_own_verdicts(verifier):
     assert seen == {i: [i == j for j in range(4)] for i in range(4)}
 
 
+def test_hanging_answer_of_another_thread_delays_nobody_else():
+    with Verifier(workers=2, timeout_s=3.0) as v:
+        v.verify_many([("x_1", boxed(f"x_{i}")) for i in range(2, 9)])
+        asking = threading.Thread(target=v.verify, args=("7", boxed(HANG)))
+        asking.start()
+        assert wait_for(lambda: any(w.lock.locked() for w in v._workers))
+        assert all(w.how == "different" for w in v.verify_many([("y_0", boxed(f"y_{i}")) for i in range(1, 12)]))
+        assert v.verify("z_1", boxed("z_2")).how == "different"
+        assert asking.is_alive()
+        asking.join()
+        assert v.counts["timeout"] == 1
+
+
+def test_works_under_asyncio(verifier):
+    """On the event loop itself, and beside it in threads."""
+
+    async def ask():
+        here = verifier.verify("m+1", boxed("1+m"))
+        beside = await asyncio.gather(*(asyncio.to_thread(verifier.verify, f"{i}+q", boxed(f"q+{i}")) for i in range(4)))
+        return [here, *beside]
+
+    assert all(w.correct for w in asyncio.run(ask()))
+
+
+WORKER_OF_ANOTHER_FRAMEWORK = """
+import multiprocessing, os, threading
+def score(pairs, found):
+    from graft.verifier import Verifier
+    with Verifier(workers=2) as v:
+        verdicts = []
+        t = threading.Thread(target=lambda: verdicts.extend(v.verify_many(pairs))); t.start(); t.join()
+    found.put([w.how for w in verdicts])
+if __name__ == "__main__":
+    for method in ("spawn", "forkserver", "fork"):
+        context = multiprocessing.get_context(method)
+        found = context.Queue()
+        p = context.Process(target=score, args=([("x+1", r"\\boxed{1+x}"), ("x", r"\\boxed{y}"), ("2", "2")], found))
+        p.start(); print(method, found.get(timeout=60)); p.join()
+"""
+
+
+def test_works_in_the_worker_process_of_a_framework(tmp_path):
+    """As Ray and its like run rewards: in a spawned or forked process without a terminal, off the main thread."""
+    script = tmp_path / "framework.py"
+    script.write_text(WORKER_OF_ANOTHER_FRAMEWORK)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        stdin=subprocess.DEVNULL,
+        env=os.environ | {"PYTHONPATH": str(root)},
+        start_new_session=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [f"{m} ['equal', 'different', 'boxed missing']" for m in ("spawn", "forkserver", "fork")]
+
+
 def test_works_in_a_process_forked_while_another_thread_asks():
     with Verifier(timeout_s=2.0) as v:
-        v.verify("q", boxed("q"))
+        v.verify("q", boxed("{q}"))
         pid = pid_of(v)
         asking = threading.Thread(target=v.verify, args=("7", boxed(HANG)))
         asking.start()
         assert wait_for(v._workers[0].lock.locked)
         child = os.fork()
         if child == 0:
-            ok = v.verify(r"\frac{5}{10}", boxed("0.5")).correct and pid_of(v) != pid
+            ok = v.verify("x+1", boxed("1+x")).correct and pid_of(v) != pid
             v.close()
             os._exit(0 if ok else 1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         asking.join()
         assert v.counts["timeout"] == 1
-        assert v.verify(r"\frac{6}{12}", boxed("0.5")).correct
+        assert v.verify("x+2", boxed("2+x")).correct
 
 
 def test_close_leaves_no_process_and_no_descriptor():
     v = Verifier()
     before = len(os.listdir("/proc/self/fd"))
-    v.verify("a", boxed("b"))
+    v.verify("a_1", boxed("b_1"))
     pid = pid_of(v)
     v.close()
     assert gone(pid)
     assert len(os.listdir("/proc/self/fd")) == before
-    assert v.verify("a", boxed("c")).how == "different"  # and it may be used again
+    assert v.verify("a_1", boxed("c_1")).how == "different"  # and it may be used again
     v.close()
 
 
 def test_verifier_dropped_without_close_leaves_no_process():
     v = Verifier()
-    v.verify("a", boxed("b"))
+    v.verify("a_1", boxed("b_1"))
     pid = pid_of(v)
     del v
     gc.collect()
@@ -320,20 +380,20 @@ def test_verifier_dropped_without_close_leaves_no_process():
 
 
 def test_end_of_the_program_leaves_no_process():
-    code = r"from graft.verifier import Verifier; v = Verifier(); v.verify('a', r'\boxed{c}'); print(v._workers[0].pid)"
+    code = r"from graft.verifier import Verifier; v = Verifier(); v.verify('a_1', r'\boxed{c_1}'); print(v._workers[0].pid)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert done.returncode == 0, done.stderr
     assert gone(int(done.stdout))
 
 
-@pytest.mark.parametrize("answer", ["b", HANG])
+@pytest.mark.parametrize("answer", ["b_1", HANG])
 def test_worker_ends_when_its_parent_is_killed(answer):
     """Idle it sees the end of its input; with a hanging answer in hand the kernel's CPU limit ends it."""
     code = (
         "import os, threading; from graft.verifier import Verifier; import graft.verifier_worker as m; m.CPU_MARGIN_S = 0\n"
-        "v = Verifier(timeout_s=1.5); v.verify('a', r'\\boxed{c}'); print(v._workers[0].pid, flush=True)\n"
+        "v = Verifier(timeout_s=1.5); v.verify('a_1', r'\\boxed{c_1}'); print(v._workers[0].pid, flush=True)\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), 9)).start()\n"
-        f"v.verify('a', r'\\boxed{{{answer}}}'); threading.Event().wait()"
+        f"v.verify('a_1', r'\\boxed{{{answer}}}'); threading.Event().wait()"
     )
     parent = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert parent.returncode == -signal.SIGKILL, parent.stderr
@@ -357,24 +417,8 @@ def test_process_wide_verify_and_a_given_one():
 
 def test_decisions_at_sight_and_from_memory_cost_microseconds():
     with Verifier() as v:
-        pairs = [("7", boxed("7")), ("x", boxed("y"))] * 2000
+        pairs = [("7", boxed("7")), ("x_1", boxed("y_1"))] * 2000
         v.verify_many(pairs[:2])
         started = time.process_time()
         v.verify_many(pairs)
         assert (time.process_time() - started) / len(pairs) < 1e-4
-
-
-@pytest.mark.slow  # seven of the cases run into the time limit
-@pytest.mark.skipif(not CASES.exists(), reason="the collected answer cases are not beside this checkout")
-def test_collected_cases_agree_as_often_as_plain_math_verify(capsys):
-    """Undisputed cases whose answer is in a box; the collection records what math-verify itself said of them."""
-    cases = [json.loads(line) for line in CASES.read_text().splitlines()]
-    cases = [c for c in cases if not c["disputed"] and c["gold"].strip()]
-    with Verifier(timeout_s=1.5) as v:
-        verdicts = v.verify_many([(c["gold"], c["prediction"]) for c in cases])
-    right = sum(w.correct == c["expected"] for w, c in zip(verdicts, cases))
-    plain = sum(c["mv_verdict"] == str(c["expected"]).lower() for c in cases)
-    with capsys.disabled():
-        print(f"\ncollected answer cases: {right} of {len(cases)} right here, {plain} by plain math-verify; {dict(v.counts)}")
-    assert right >= plain
-    assert {w.how for w in verdicts} <= set(HOWS)
