@@ -16,6 +16,7 @@ from graft.types import OptimiserSettings, SamplingSettings
 
 if TYPE_CHECKING:
     from graft.policies.torch_policy import TorchPolicy
+    from graft.verifier import Verifier
 
 
 def set_threads(threads: int) -> None:
@@ -29,6 +30,14 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
+
+
+@cache
+def shared_verifier() -> Verifier:
+    """One verifier per process: its worker takes seconds to import math-verify, and brief runs share a process."""
+    from graft.verifier import Verifier
+
+    return Verifier()
 
 
 def method_of(record: RunRecord) -> Method:

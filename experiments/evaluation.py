@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.config import Options
-from experiments.engine import build_policies, set_threads
+from experiments.engine import build_policies, set_threads, shared_verifier
 from experiments.errors import UserError
 from experiments.files import canonical_json, read_json, write_atomic, write_json
 from experiments.run_record import RunRecord, read_jsonl
@@ -128,14 +128,13 @@ def _evaluate_torch(record: RunRecord, options: Options, on_run: OnRun, selected
     recipe = record.config["recipe"]
     policies = build_policies(record, options.model_paths, options.device)
     todo = [(name, run, seed) for name in policies for run, seed in enumerate(recipe["evaluation"]["seeds"])]
-    with Verifier() as verifier:
-        sampler = sampler_of(record, options, verifier)
-        for name, policy in policies.items():
-            if name in selected:
-                policy.load(record.path / "best" / name / f"step-{selected[name]['step']:06d}")
-        for number, (name, run, seed) in enumerate(todo, 1):
-            evaluate_once(record, sampler, policies[name], run, seed)
-            on_run(name, number, len(todo))
+    sampler = sampler_of(record, options, shared_verifier())
+    for name, policy in policies.items():
+        if name in selected:
+            policy.load(record.path / "best" / name / f"step-{selected[name]['step']:06d}")
+    for number, (name, run, seed) in enumerate(todo, 1):
+        evaluate_once(record, sampler, policies[name], run, seed)
+        on_run(name, number, len(todo))
     for policy in policies.values():
         policy.close()
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from experiments import checkpoints
 from experiments.config import Options
-from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads
+from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads, shared_verifier
 from experiments.evaluation import Sampler, average, sampler_of
 from experiments.files import JsonlWriter, write_json
 from experiments.run_record import RunRecord
@@ -43,15 +43,15 @@ def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
         for name, policy in policies.items():
             policy.load(directory / name)
     record.set_status("running", attempt=int(attempt.name), step=state["step"], steps=total, reason=None)
-    with Verifier() as verifier:
-        observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
-        try:
-            reference = reference_loader(record, options.model_paths, options.device)
-            setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
-            history = {name: tuple(rates) for name, rates in state["history"].items()}
-            cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
-        finally:
-            observer.close()
+    verifier = shared_verifier()
+    observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
+    try:
+        reference = reference_loader(record, options.model_paths, options.device)
+        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
+        history = {name: tuple(rates) for name, rates in state["history"].items()}
+        cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
+    finally:
+        observer.close()
     write_json(record.path / "selected.json", observer.selected())
     record.set_status("trained", step=total)
     for policy in policies.values():
