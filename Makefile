@@ -17,7 +17,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout tiny-models clean-venv
+.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -65,6 +65,17 @@ bench-rollout: $(STAMP) ## our policy against TRL's GRPOTrainer in one run (inst
 	.venv-bench/bin/python -m pip install --quiet -r requirements/torch-cpu.txt
 	.venv-bench/bin/python -m pip install --quiet -r requirements/cpu.txt -r requirements/bench.txt
 	.venv-bench/bin/python -m benchmarks.rollout
+
+bench-verifier: $(STAMP) ## answers/s of our verifier against math-verify called serially; [DATA=<folder of the JSONL files>]
+	$(PY) -m benchmarks.verifier $(if $(DATA),--data $(DATA))
+
+setup-eval: $(STAMP) ## .venv-eval with lm-eval, for engine=lm-eval-hf
+	test -x .venv-eval/bin/python || $(PYTHON) -m venv .venv-eval
+	.venv-eval/bin/python -m pip install --quiet -r requirements/torch-cpu.txt
+	.venv-eval/bin/python -m pip install --quiet -r requirements/cpu.txt -r requirements/eval.txt
+
+eval-test: setup-eval ## the tests that need lm-eval
+	.venv-eval/bin/python -m pytest tests/experiments/test_evaluation_lm_eval.py
 
 tiny-models: $(STAMP) ## rebuild the stand-in base models from their seeded recipe into build/tiny_models
 	$(PY) -m experiments.tiny --out build/tiny_models

@@ -26,7 +26,7 @@ from experiments.run_record import RunRecord, UserError, read_jsonl
 KS = (1, 2, 4, 8)
 AVERAGE = "average"
 # Verdicts that are no judgement of an answer; the words are the verifier's (docs/metrics.md).
-FAILURES = ("boxed missing", "parse error", "timeout", "worker died")
+FAILURES = ("boxed missing", "parse error", "too large", "timeout", "worker died")
 UNKNOWN = "unknown"  # finish reason of rows whose source did not say it
 CSV_COLUMNS = ("model", "benchmark", "metric", "mean", "std", "n", "N")
 Row = Mapping[str, Any]
@@ -149,7 +149,7 @@ def to_page(record: RunRecord, found: Sequence[Quality]) -> Page:
             "pass@k: unbiased estimate 1 - C(n-c, k) / C(n, k) per item, then the mean over items. "
             f"maj@{samples}: majority over the extracted answers as texts; a tie counts the share of the tied answers that are correct; "
             "a response without an answer does not vote.",
-            "cut off: responses that reached the length limit. boxed missing, parse error, timeout, worker died: shares of all "
+            "cut off: responses that reached the length limit. boxed missing, parse error, too large, timeout, worker died: shares of all "
             "responses by the verifier's reason; none of them is a judgement of the answer, and each counts as not correct.",
             "± is the sample std (n-1) over whole evaluation runs of one checkpoint; n/N = whole / asked for. "
             f"{DASH} = no value, or the rows do not say it (imported ones may not).",

@@ -6,7 +6,7 @@
 
 The first judges the same responses both ways and prints every case on which the two differ, by the rule that made it: groups of 8
 as rollouts have them, with few distinct answers, right and wrong ones built from the golds. The second puts 200 hanging answers
-among 2,000 normal ones, once of the kind that a rule refuses and once of a kind that none knows. The third verifies every gold
+of the kind that a rule refuses among 2,000 normal ones, then --slippery of a kind that none knows. The third verifies every gold
 against itself and its solution, and lists the golds that math-verify cannot read. Problem files are not part of this repository.
 """
 
@@ -15,16 +15,18 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import random
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from graft.verifier import Verifier, extract_boxed
 from graft.verifier_rules import explain
-from graft.verifier_worker import judge, reads_whole
+from graft.verifier_worker import _cpu_seconds, judge, reads_whole
 
 SETS = ("math_train_nosol", "math500", "aime2024", "aime2025", "amc23", "minerva")
 GROUP = 8
@@ -109,25 +111,35 @@ def start(verifier: Verifier, workers: int) -> None:
     assert all(w.pid for w in verifier._workers)
 
 
+def cpu_of(verifier: Verifier) -> float:
+    """Processor time of this process and the verifier's workers."""
+    return time.process_time() + sum(_cpu_seconds(w.pid) for w in verifier._workers if w.pid)
+
+
 def compare_speed(golds: Sequence[str], count: int, workers: int) -> None:
     """Answers/s both ways and the differing verdicts."""
     pairs = rollouts(golds, count)
     plain("1", respond("1"))
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     theirs = [plain(*pair) for pair in pairs]
-    serial = time.perf_counter() - started
+    serial, serial_cpu = time.perf_counter() - started, time.process_time() - cpu
     with Verifier(workers=workers) as v:
         start(v, workers)
-        started = time.perf_counter()
+        started, cpu = time.perf_counter(), cpu_of(v)
         ours = [w for i in range(0, count, 256) for w in v.verify_many(pairs[i : i + 256])]  # a training step at a time
-        pooled = time.perf_counter() - started
-        counts = dict(v.counts)
+        pooled, pooled_cpu = time.perf_counter() - started, cpu_of(v) - cpu
+        counts = Counter(w.how for w in ours)
     print(
         f"{count} responses, {len(set(pairs))} distinct pairs, {sum(theirs)} accepted by math-verify, {sum(w.correct for w in ours)} by ours"
     )
-    print(f"math-verify, serial   {count / serial:8.0f} answers/s  ({serial:.1f} s)")
-    print(f"ours, {workers} workers       {count / pooled:8.0f} answers/s  ({pooled:.1f} s)   {serial / pooled:.1f} times")
-    print(f"verdicts: {counts}")
+    print(f"math-verify, serial   {count / serial:8.0f} answers/s  ({serial:.1f} s, {serial_cpu:.1f} s of processor time)")
+    print(
+        f"ours, {workers} workers       {count / pooled:8.0f} answers/s  ({pooled:.1f} s, {pooled_cpu:.1f} s of processor time)"
+    )
+    print(
+        f"{serial / pooled:.1f} times as fast, with {serial_cpu / pooled_cpu:.1f} times less processor time (load {os.getloadavg()[0]:.1f})"
+    )
+    print(f"verdicts: {dict(counts)}")
     differing: dict[str, list[tuple[str, Pair]]] = {}
     for pair, mv, w in zip(pairs, theirs, ours):
         if mv != w.correct:
@@ -164,7 +176,7 @@ def towers() -> Iterator[str]:
 def slippery() -> Iterator[str]:
     """Answers that hang and that no rule knows."""
     for i in range(1000):
-        yield f"(x+{i + 1})^{{9^{{9}}}}"
+        yield f"\\sum_{{k=1}}^{{10^{{9}}}} k^{{k+{i}}}"
 
 
 def hanging(golds: Sequence[str], workers: int, limit_s: float, hangs: Iterator[str], count: int, title: str) -> None:
@@ -246,6 +258,9 @@ def main() -> None:
     parser.add_argument("--responses", type=int, default=4000)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, default=1.0, help="seconds of one hanging answer")
+    parser.add_argument(
+        "--slippery", type=int, default=20, help="hanging answers that no rule knows; each costs its limit and a new process"
+    )
     parser.add_argument("--hangs", action="store_true")
     parser.add_argument("--golds", action="store_true")
     args = parser.parse_args()
@@ -255,7 +270,7 @@ def main() -> None:
     golds = [r["answer"] for r in rows(args.data, "math_train_nosol") if r["answer"].strip()]
     if args.hangs:
         hanging(golds, args.workers, args.limit, towers(), 200, "towers that a rule refuses")
-        hanging(golds, args.workers, args.limit, slippery(), 200, "hanging answers that no rule knows")
+        hanging(golds, args.workers, args.limit, slippery(), args.slippery, "hanging answers that no rule knows")
         return one_hanging(golds, 5.0)
     compare_speed(golds, args.responses, args.workers)
 

@@ -20,6 +20,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from experiments.config import Options, identity
@@ -217,38 +218,51 @@ def check_lengths(codec: TextCodec, prompts: Sequence[Prompt], limit: int) -> No
             )
 
 
-def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun) -> None:
-    """Write the missing evaluation files of the recipe's model. Caller holds the lock."""
+def model_path(record: RunRecord, options: Options) -> str:
+    """Where the recipe's model lies. UserError if lm-eval or the weights are no longer those that the run was frozen with."""
     recipe = record.config["recipe"]
-    logging.getLogger("lm_eval").setLevel(logging.ERROR)
     if (version := installed_version()) != recipe["policy"]["lm_eval"]:
         raise UserError(f"{record.path} was frozen with lm-eval {recipe['policy']['lm_eval']}, installed is {version}")
     (model,) = recipe["models"]
     source = options.model_paths.get(model["name"], model["source"])
     if identity(source) != model["source"]:
         raise UserError(f"{source} no longer holds the weights that {record.path.name} was frozen with ({model['source']})")
-    path = resolve_model_path(source)
-    codec = TextCodec.load(path, prompt_suffix=recipe["data"]["prompt_suffix"])
-    chat = bool(codec.tokenizer.chat_template)
+    return resolve_model_path(source)
+
+
+def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun) -> None:
+    """Write the missing evaluation files of the recipe's model. Caller holds the lock."""
+    recipe = record.config["recipe"]
+    logging.getLogger("lm_eval").setLevel(logging.ERROR)
+    path = model_path(record, options)
+    codec = TextCodec.load(Path(path), prompt_suffix=recipe["data"]["prompt_suffix"])
     benchmarks = recipe["evaluation"]["benchmarks"]
     prompts = {b["name"]: benchmark_prompts(b, options.data_root) for b in benchmarks}
     for items in prompts.values():
         check_lengths(codec, items, recipe["training"]["max_prompt_tokens"])
     lm = build_lm(recipe, path, options.device, codec)
+    (name,) = (m["name"] for m in recipe["models"])
     seeds = recipe["evaluation"]["seeds"]
     for run, seed in enumerate(seeds):
         for benchmark in benchmarks:
-            name = benchmark["name"]
-            file = rows_file(record, model["name"], name, run)
-            if file.exists():
-                continue
-            docs = [to_doc(p, codec.prompt_suffix, plain=not chat) for p in prompts[name]]
-            lm.recorder.start(name, seed, per_request=recipe["policy"]["engine"] == "lm-eval-vllm")
-            results = run_task(lm, task_config(recipe, benchmark, docs), seed, chat=chat)
-            rows = to_rows(results, name, run, prompts[name], lm.recorder)
-            write_summary(record, name, run, results)
-            write_rows(file, rows)
-        on_run(model["name"], run + 1, len(seeds))
+            file = rows_file(record, name, benchmark["name"], run)
+            if not file.exists():
+                results, rows = one_run(lm, recipe, benchmark, prompts[benchmark["name"]], (run, seed))
+                write_summary(record, benchmark["name"], run, results)
+                write_rows(file, rows)
+        on_run(name, run + 1, len(seeds))
+
+
+def one_run(
+    lm: Any, recipe: Mapping[str, Any], benchmark: Mapping[str, Any], prompts: Sequence[Prompt], run_seed: tuple[int, int]
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(lm-eval's results, our rows) of one evaluation run on one benchmark."""
+    run, seed = run_seed
+    chat = bool(lm.codec.tokenizer.chat_template)
+    docs = [to_doc(p, lm.codec.prompt_suffix, plain=not chat) for p in prompts]
+    lm.recorder.start(benchmark["name"], seed, per_request=recipe["policy"]["engine"] == "lm-eval-vllm")
+    results = run_task(lm, task_config(recipe, benchmark, docs), seed, chat=chat)
+    return results, to_rows(results, benchmark["name"], run, prompts, lm.recorder)
 
 
 def write_summary(record: RunRecord, benchmark: str, run: int, results: Mapping[str, Any]) -> None:

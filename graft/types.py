@@ -31,7 +31,7 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A judgement on one response. ``how`` says why: equal, different, boxed missing, parse error, timeout, worker died."""
+    """A judgement on one response. ``how`` says why: equal, different, boxed missing, parse error, too large, timeout, worker died."""
 
     correct: bool
     extracted: str | None

@@ -6,7 +6,7 @@ cheaply: expressions that differ at one point differ. Floats never show equality
 number beside a fraction) is a part without a known value, and so is all that contains it.
 
 The reading goes on behind such a part, because it also looks for numbers too large for anybody to evaluate: ``TooLarge`` says that
-some part of the text has more than ``MAX_BITS`` binary digits (a power tower, the factorial of a factorial).
+some part of the text has more than ``MAX_BITS`` binary digits (a power tower, the factorial of a factorial) or such an exponent.
 """
 
 from __future__ import annotations
@@ -28,11 +28,12 @@ TIMES = {"*", "\\cdot", "\\times"}
 OVER = {"/", "\\div"}
 FRACTIONS = {"\\frac", "\\dfrac", "\\tfrac", "\\cfrac"}
 BINOMIALS = {"\\binom", "\\dbinom", "\\tbinom"}
+LIMITS = {"\\sum", "\\prod", "\\int", "\\lim", "\\bigcup", "\\bigcap"}  # what stands above them is no exponent
 NO_VARIABLES = "deiDEI"  # Euler's number, the imaginary unit, differentials
 
 
 class TooLarge(Exception):
-    """Some part of the text is a number with more than MAX_BITS binary digits."""
+    """Some part of the text is a number with more than MAX_BITS binary digits, or a power with an exponent beyond MAX_BITS."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,8 +236,11 @@ class _Reader:
         )
 
     def _power(self, depth: int) -> Value:
+        limits = self._next() in LIMITS
         base = self._factorials(self._atom(depth))
-        if self._next() in ("_", "'"):
+        while self._next() == "_":
+            self._take()
+            self._atom(depth)
             base = None
         if self._next() != "^":
             return base
@@ -245,10 +249,13 @@ class _Reader:
         exponent = self._atom(depth)
         if self._next() in ("!", "^") or bare:
             return None
-        if isinstance(base, Exact) and isinstance(exponent, Exact) and (n := exponent.whole()) is not None:
+        n = exponent.whole() if isinstance(exponent, Exact) else None
+        if isinstance(base, Exact) and n is not None:
             return self._raised(base, n)
-        x, n_near = _near(base), _near(exponent)
-        return _powered(x, n_near) if x and n_near else None
+        if n is not None and abs(n) > MAX_BITS and not limits:
+            raise TooLarge  # of whatever the base is: nobody can expand or evaluate this power
+        x, y = _near(base), _near(exponent)
+        return _powered(x, y) if x and y else None
 
     def _raised(self, base: Exact, n: int) -> Value:
         top, bottom = (base.numerator, base.denominator) if n >= 0 else (base.denominator, base.numerator)

@@ -20,7 +20,7 @@ from graft import verifier as module, verifier_worker as worker_module
 from graft.verifier import HOWS, Verifier, extract_boxed, verify
 from graft.verifier_worker import judge, reply_to
 
-HANG = "(x+1)^{9^{9}}"  # no rule refuses it: a power of a variable
+HANG = r"\sum_{k=1}^{10^{9}} k^{k}"  # no rule refuses it
 TOWER = "9^{9^{9^9}}"
 
 
@@ -152,7 +152,7 @@ def test_hanging_answer_times_out_alone_and_once():
 
 def test_worker_that_does_not_read_is_timed_out_too():
     """The limit holds for the question as well: a long one does not fit into the pipe of a stopped worker."""
-    with Verifier(timeout_s=0.1) as v:
+    with Verifier(timeout_s=0.3) as v:
         v.verify("x", boxed("{x}"))
         os.kill(pid_of(v), signal.SIGSTOP)
         assert v._judge_all([("x", "y" * 1_000_000)])["x", "y" * 1_000_000][0] == "timeout"
@@ -393,7 +393,7 @@ def test_worker_ends_when_its_parent_is_killed(answer):
         "import os, threading; from graft.verifier import Verifier; import graft.verifier_worker as m; m.CPU_MARGIN_S = 0\n"
         "v = Verifier(timeout_s=1.5); v.verify('a_1', r'\\boxed{c_1}'); print(v._workers[0].pid, flush=True)\n"
         "threading.Timer(0.5, os.kill, (os.getpid(), 9)).start()\n"
-        f"v.verify('a_1', r'\\boxed{{{answer}}}'); threading.Event().wait()"
+        f"v.verify('a_1', {chr(92) + 'boxed{' + answer + '}'!r}); threading.Event().wait()"
     )
     parent = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
     assert parent.returncode == -signal.SIGKILL, parent.stderr

@@ -168,7 +168,13 @@ def test_anything_at_length(verifier, gold, before, answer):
     check(verifier, gold, f"{before}\\boxed{{{answer}}}")
 
 
-@pytest.mark.parametrize("nest", NESTS, ids=[f"{n[:8]!r}x{len(n)}" for n in NESTS])
+@pytest.mark.parametrize(
+    "nest",
+    [
+        pytest.param(n, id=f"{n[:8]!r}x{len(n)}", marks=[] if len(n) > 4000 or i % 6 == 0 else pytest.mark.slow)
+        for i, n in enumerate(NESTS)
+    ],
+)
 def test_nests(verifier, nest):
     for response in (f"\\boxed{{{nest}}}", nest):
         check(verifier, "1", response)

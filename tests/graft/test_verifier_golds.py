@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graft.verifier import HOWS, Verifier
-from graft.verifier_rules import explain
+from graft.verifier_rules import RULES, explain
 from graft.verifier_worker import reads_whole
 
 REPOSITORY = Path(__file__).parents[2]
@@ -66,9 +66,13 @@ def test_collected_cases(verifier, capsys):
     assert max(w.seconds for w in verdicts.values()) < LIMIT_S
 
 
-def test_misses_and_stands_are_documented():
+def test_misses_stands_rules_and_words_are_documented():
     for case in MISSES | STANDS:
         assert case in DOCUMENT, f"docs/verifier.md does not name {case}"
+    for rule in RULES:
+        assert f"| {rule.name} | {rule.kind} |" in DOCUMENT, f"docs/verifier.md does not list rule {rule.name}"
+    for how in HOWS:
+        assert f"| `{how}` |" in DOCUMENT
 
 
 @pytest.mark.parametrize("name", SETS)

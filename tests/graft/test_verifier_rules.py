@@ -241,7 +241,8 @@ def test_exact_reader(text, value):
 
 
 @pytest.mark.parametrize(
-    "text", ["9^{9^{9^9}}", "3^{20^6}", "(10!)!", r"\binom{10^{9}}{5 \cdot 10^{8}}", r"x + 1/2^{9^{9}}", "(70000)!" * 9]
+    "text",
+    ["9^{9^{9^9}}", "3^{20^6}", "(10!)!", r"\binom{10^{9}}{5 \cdot 10^{8}}", r"x + 1/2^{9^{9}}", "(x+1)^{9^{9}}", "(70000)!" * 9],
 )
 def test_absurdly_large_numbers_are_refused_at_once(text):
     with pytest.raises(TooLarge):
