@@ -102,8 +102,8 @@ def rows_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
 def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
     """Write the missing evaluation files of the selected checkpoints, then the completion record. Caller holds the lock.
 
-    A file appears whole or not at all and is never written again, so an interrupted evaluation repeats at most one benchmark of
-    one run.
+    A file appears whole or not at all and is never written again, so an interrupted evaluation repeats at most the
+    sampling of one run of one model.
     """
     recipe = record.config["recipe"]
     base = recipe["method"]["name"] == "base"
@@ -140,15 +140,19 @@ def _evaluate_torch(record: RunRecord, options: Options, on_run: OnRun, selected
 
 
 def evaluate_once(record: RunRecord, sampler: Sampler, policy: Policy, run: int, seed: int) -> None:
-    """One evaluation run of one model: a file per benchmark; what is there already is neither sampled nor written again.
+    """One evaluation run of one model: a file per benchmark; what is there already is not written again.
 
-    Each benchmark is sampled in batches of its own, so that its rows do not depend on which others were still missing.
+    If any file is missing, all benchmarks are sampled in the batches of an uninterrupted run: rows must not depend, in a last bit
+    that may turn a token, on which files were still missing. Together they also go through the sampler faster than one by one.
     """
+    files = {benchmark: rows_file(record, policy.name, benchmark, run) for benchmark in sampler.benchmarks}
+    missing = [benchmark for benchmark, file in files.items() if not file.exists()]
+    if not missing:
+        return
     key = StepKey(seed, "evaluation", 0)
-    for benchmark, prompts in sampler.benchmarks.items():
-        file = rows_file(record, policy.name, benchmark, run)
-        if not file.exists():
-            write_rows(file, evaluation_rows(benchmark, run, sampler.groups(policy, prompts, key), key))
+    sampled = sampler.all_benchmarks(policy, key)
+    for benchmark in missing:
+        write_rows(files[benchmark], evaluation_rows(benchmark, run, sampled[benchmark], key))
 
 
 def write_rows(file: Path, rows: Sequence[Mapping[str, Any]]) -> None:
