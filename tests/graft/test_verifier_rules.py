@@ -363,7 +363,8 @@ EXPRESSIONS = (
 )
 
 
-@pytest.mark.parametrize("step", [19, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [19, 2])
 def test_values_that_differ_are_different_to_math_verify_too(step):
     """Pairs of these: what the rules decide without math-verify, math-verify decides so as well."""
     decided = Counter()

@@ -46,6 +46,7 @@ def test_deviations_of_the_specs_are_those_that_the_analysis_looks_for():
                 assert all(plan.deviations == (rows[cell.row].get("deviations") or {}) for plan, _ in runs.values())
 
 
+@pytest.mark.slow
 def test_tables_share_their_runs():
     together, seven, eight, nine = (
         methods_of(*t) for t in (("table2", "table7", "table8", "table9"), ("table7",), ("table8",), ("table9",))
@@ -61,6 +62,7 @@ def test_tables_share_their_runs():
     assert set(seven) - set(two) == {("graft", "{'method.delta': 0.7}"), ("graft", "{'method.delta': 0.9}")}
 
 
+@pytest.mark.slow
 def test_pairs_share_their_independent_runs():
     methods = methods_of("table2", pairs="123")
     assert (methods["grpo", ""], methods["graft", ""], methods["base", ""]) == (3, 3, 3)
