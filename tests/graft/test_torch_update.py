@@ -168,7 +168,8 @@ def test_equal_responses_share_a_row_and_not_a_coefficient(tiny_dirs: dict[str, 
     seen: list[int] = []
     for rows in (1, 8):
         policy = tiny.policy(tiny_dirs[kind], train_rows=rows)
-        pairs = [((80, 81), (40, 50, 60)), ((80, 81), (40, 50, 60)), ((80, 82), (40, 50, 60)), ((80, 81), (40, 50))]
+        # The equal two are apart, so that a row taken for its neighbour would show.
+        pairs = [((80, 81), (40, 50, 60)), ((80, 82), (40, 50, 60)), ((80, 81), (40, 50, 60)), ((80, 81), (40, 50))]
         scored = policy.score(pairs)
         old = [[x + 0.05 * i for x in logps] for i, logps in enumerate(scored)]
         advantages = (1.0, -0.7, 0.4, 0.9)
@@ -179,6 +180,6 @@ def test_equal_responses_share_a_row_and_not_a_coefficient(tiny_dirs: dict[str, 
         hook.remove()
     assert seen == [2, 3]  # two prompts, three distinct pairs
     (apart, one), (together, two) = results
-    assert one == pytest.approx(two, abs=1e-6)
+    assert one == pytest.approx(two, rel=2e-6, abs=1e-6)
     assert max(float(g.abs().max()) for g in apart.values()) > 1e-3
-    assert all(torch.allclose(together[k], g, atol=1e-6, rtol=1e-5) for k, g in apart.items())
+    assert all(torch.allclose(together[k], g, atol=1e-6 * max(1.0, one["grad_norm"]), rtol=1e-5) for k, g in apart.items())
