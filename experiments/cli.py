@@ -13,7 +13,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-from experiments.config import CONF, quote_numbers
+from experiments.compose import CONF, quote_numbers
 from experiments.errors import EXIT_USER_ERROR, UserError
 
 

@@ -11,20 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hydra import compose, initialize_config_dir
-from hydra.core.global_hydra import GlobalHydra
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
+from experiments.cluster import ClusterSection
+from experiments.compose import GROUPS, composed, key_of, quote_numbers
 from experiments.errors import UserError
+from experiments.recipe import recipes
 from experiments.run_record import differing_keys, fingerprint, run_name
 from graft.composition import Method
 from graft.methods import METHODS, build_method
 
-CONF = Path(__file__).resolve().parent.parent / "sweeps" / "conf"
-GROUPS = ("method", "pair", "scale", "data", "policy", "cluster")
 # Where the data lie and in which edition: no deviation from a scale that leaves it open, and never mixed within a table.
 WHERE = ("data.root", "data.golds", "data.pins")
 
@@ -160,11 +158,6 @@ class PolicySection(_Frozen):
     device: str
 
 
-class ClusterSection(_Frozen):
-    name: Literal["local"]
-    threads: int = Field(ge=1)
-
-
 class Config(_Frozen):
     """The whole composed configuration."""
 
@@ -214,40 +207,11 @@ class RunPlan:
         return run_name(self.cell, fingerprint(self.recipe))
 
 
-def override(key: str, value: Any) -> str:
-    """One Hydra override. Strings are quoted, so commas, equal signs, braces and spaces stay inside the value."""
-    if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{key}='{escaped}'"
-    return f"{key}={'null' if value is None else str(value).lower() if isinstance(value, bool) else value}"
-
-
-def quote_numbers(overrides: Sequence[str]) -> list[str]:
-    """``pair=1,2`` -> ``pair='1','2'``: Hydra reads a bare number as an int and then refuses it as the name of a group's option.
-
-    ``group=`` is another word for ``pair=``: a group may have more than two models.
-    """
-    quoted = []
-    for o in overrides:
-        key, equals, value = o.partition("=")
-        key = "pair" if key == "group" else key
-        parts = value.split(",")
-        if key in GROUPS and equals and any(p.isdigit() for p in parts):
-            value = ",".join(f"'{p}'" if p.isdigit() else p for p in parts)
-        quoted.append(f"{key}{equals}{value}")
-    return quoted
-
-
 def load_config(overrides: Sequence[str]) -> Config:
     """Compose ``sweeps/conf`` with Hydra overrides and validate. Every mistake is a UserError that names the key."""
     overrides = quote_numbers(overrides)
     try:
-        if GlobalHydra.instance().is_initialized():
-            raw = compose("config", overrides=overrides)
-        else:
-            with initialize_config_dir(str(CONF), version_base="1.3"):
-                raw = compose("config", overrides=overrides)
-        return Config.model_validate(OmegaConf.to_container(raw, resolve=True, throw_on_missing=True))
+        return Config.model_validate(composed(overrides))
     except ValidationError as e:
         raise UserError(explain(e)) from e
     except (HydraException, OmegaConfBaseException) as e:
@@ -268,11 +232,11 @@ def resolve(overrides: Sequence[str]) -> tuple[tuple[RunPlan, ...], Options]:
     """
     overrides = quote_numbers(overrides)
     config = load_config(overrides)
-    plain = [o for o in overrides if o.lstrip("+").split("=", 1)[0] in (*GROUPS, *WHERE, "seed", "model")]
+    plain = [o for o in overrides if key_of(o) in (*GROUPS, *WHERE, "seed", "model")]
     defaults = config if list(overrides) == plain else load_config(plain)
     plans = tuple(
         RunPlan(cell, recipe, {k: _dig(recipe, k) for k in differing_keys(recipe, base)})
-        for (cell, recipe), (_, base) in zip(_recipes(config), _recipes(defaults), strict=True)
+        for (cell, recipe), (_, base) in zip(recipes(config), recipes(defaults), strict=True)
     )
     return plans, _options(config)
 
@@ -282,98 +246,6 @@ def _dig(recipe: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value.get(part) if isinstance(value, Mapping) else None
     return value
-
-
-def chosen_models(config: Config) -> tuple[str, ...]:
-    """Slots of the pair, or the one that ``model`` names. UserError for slots without a checkpoint at this scale."""
-    missing = [m for m in config.pair.models if m not in config.scale.slots]
-    if missing:
-        known = ", ".join(config.scale.slots)
-        raise UserError(f"pair {config.pair.name}: scale {config.scale.name} has no model {', '.join(missing)}; it has {known}")
-    names = {m: config.scale.slots[m].name for m in config.pair.models}
-    if len(set(names.values())) < len(names):
-        raise UserError(f"pair {config.pair.name}: two slots use one model name ({', '.join(names.values())}); give each its own")
-    if config.model is None:
-        return config.pair.models
-    slots = tuple(slot for slot, name in names.items() if config.model in (slot, name))
-    if not slots:
-        raise UserError(
-            f"model={config.model} is not in pair {config.pair.name}, which has {', '.join([*names, *names.values()])}"
-        )
-    return slots
-
-
-def _recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(cell, recipe) of each run."""
-    slots = chosen_models(config)
-    if config.method.name == "base":
-        return [_one(config, (slot,), joint=False) for slot in slots]
-    method = config.method.build()
-    own, prompts = config.method.minibatches, config.scale.training.prompts_per_step
-    if own and prompts % own:
-        raise UserError(f"method.minibatches={own} does not divide scale.training.prompts_per_step={prompts} evenly")
-    if method.joint and config.model is not None:
-        raise UserError(
-            f"method {method.name} trains its models in one run; model= selects one model of an independent method only"
-        )
-    groups = [slots] if method.joint else [(slot,) for slot in slots]
-    return [_one(config, group, joint=method.joint) for group in groups]
-
-
-def _one(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[str, Any], dict[str, Any]]:
-    from experiments.tasks import describe_prompt_set
-
-    models = [
-        {"name": config.scale.slots[s].name, "stands_for": s, "source": identity(config.scale.slots[s].source)} for s in slots
-    ]
-    base = config.method.name == "base"
-    files = (config.data.root, config.data.golds, config.data.pins)
-    benchmarks = [
-        {"name": b.name, "stands_for": b.stands_for} | describe_prompt_set(b.source, *files) for b in config.data.benchmarks
-    ]
-    if (most := config.scale.evaluation.max_items) is not None:
-        benchmarks = [b | {"items": min(b["items"], most)} for b in benchmarks]
-    training = config.scale.training.model_dump()
-    if base:  # nothing of the training enters the recipe of an untouched model, so it is one run whatever trains beside it
-        training = {k: training[k] for k in ("max_prompt_tokens", "max_response_tokens", "precision")}
-    recipe: dict[str, Any] = {
-        "method": {"name": "base"} if base else config.method.model_dump(),
-        "models": models,
-        "training": training,
-        "policy": {k: getattr(config.policy, k) for k in ("engine", "decode_rows", "train_rows")},
-        "data": {"prompt_suffix": config.data.prompt_suffix},
-        "evaluation": config.scale.evaluation.model_dump(mode="json", exclude={"max_items"}) | {"benchmarks": benchmarks},
-        "seed": 0 if base else config.seed,
-    }
-    if not base:
-        recipe["data"]["train"] = describe_prompt_set(config.data.train, *files)
-        if config.scale.training.selection == "held_out":
-            if config.data.validation is None:
-                raise UserError(
-                    "selection=held_out needs data.validation, a prompt set that no benchmark contains; this data group has none"
-                )
-            recipe["data"]["validation"] = describe_prompt_set(config.data.validation, *files)
-    cell = {
-        "method": config.method.name,
-        "pair": config.pair.name if joint else None,
-        "models": [m["name"] for m in models],
-        "scale": config.scale.name,
-        "seed": recipe["seed"],
-    }
-    return cell, recipe
-
-
-def identity(source: str) -> str:
-    """What a model IS, for the fingerprint: a package or hub name as it stands, a local directory by its weights' hash."""
-    import hashlib
-
-    path = Path(source).expanduser()
-    if not path.is_dir():
-        return source
-    digest = hashlib.sha256()
-    for file in sorted(path.glob("*.safetensors")):
-        digest.update(file.read_bytes())
-    return f"sha256:{digest.hexdigest()}"
 
 
 def _options(config: Config) -> Options:

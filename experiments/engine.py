@@ -68,7 +68,7 @@ def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> 
 
 def build_policy(record: RunRecord, name: str, paths: Mapping[str, str], device: str) -> TorchPolicy:
     """The recipe's model ``name``. UserError when a directory's weights are no longer those of the recipe."""
-    from experiments.config import identity
+    from experiments.recipe import identity
     from experiments.tiny import resolve_model_path
     from graft.policies.torch_policy import TorchPolicy, TorchSettings
 

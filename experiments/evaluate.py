@@ -18,7 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from experiments.cli import existing_dir, run_hydra
-from experiments.config import Config, Options, RunPlan, load_config, override, resolve
+from experiments.compose import override
+from experiments.config import Config, Options, RunPlan, load_config, resolve
 from experiments.errors import UserError
 from experiments.files import read_json
 from experiments.job import finish, options_from_json

@@ -23,12 +23,13 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from experiments.config import Options, identity
+from experiments.config import Options
 from experiments.errors import UserError
 from experiments.evaluation import OnRun, Sample, benchmark_prompts, item_row, rows_file, write_rows
 from experiments.files import write_atomic
 from experiments.lm_eval_tasks import FOLDER, VERSION, task_file
 from experiments.lm_eval_tasks.hooks import dataset, to_doc
+from experiments.recipe import identity
 from experiments.run_record import RunRecord
 from experiments.tiny import resolve_model_path
 from graft.policies.sampling import sample_seed

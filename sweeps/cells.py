@@ -13,7 +13,8 @@ from typing import Any
 
 import yaml
 
-from experiments.config import CONF, Options, RunPlan, override, resolve
+from experiments.compose import CONF, override
+from experiments.config import Options, RunPlan, resolve
 from experiments.errors import UserError
 
 SPECS = Path(__file__).resolve().parent.parent / "paper_tables" / "specs"

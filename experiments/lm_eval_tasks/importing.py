@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments.config import load_config, override, resolve
+from experiments.compose import override
+from experiments.config import load_config, resolve
 from experiments.errors import EXIT_USER_ERROR, UserError
 from experiments.evaluate import choose_benchmarks
 from experiments.evaluation import Sample, count_complete, item_row, rows_file, write_rows

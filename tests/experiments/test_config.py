@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.config import CONF, resolve
+from experiments.compose import CONF
+from experiments.config import resolve
 from experiments.errors import UserError
 from experiments.run_record import fingerprint
 
@@ -194,7 +195,7 @@ def test_paper_scale_is_the_papers_table_3():
 
 
 def test_values_with_commas_equal_signs_and_braces_survive():
-    from experiments.config import override
+    from experiments.compose import override
 
     for text in ("a,b", "a=b", "{a}", "it's", "é ü", "a b"):
         assert only(override("data.prompt_suffix", text)).recipe["data"]["prompt_suffix"] == text

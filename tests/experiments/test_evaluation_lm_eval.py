@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 import yaml
 
-from experiments.config import CONF, load_config
+from experiments.compose import CONF
+from experiments.config import load_config
 from experiments.errors import UserError
 from experiments.evaluation import Sample
 from experiments.lm_eval_run import HfRecording, Recorder, VllmRecording, check_lengths, lm_eval_policy
