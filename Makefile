@@ -6,9 +6,11 @@ SHELL := /bin/bash
 SCALE ?= cpu
 CLUSTER ?= local
 JOBS ?= 0
-SEEDS ?= 0
+TABLE ?= table2
+SEEDS ?=
 PAIRS ?=
 ROWS ?=
+OVERRIDES ?=
 FORMAT ?= term
 PYTHON ?= python3.11
 VENV := .venv
@@ -17,7 +19,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
+.PHONY: help setup table plan launch status cancel reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -30,8 +32,11 @@ $(STAMP): requirements/cpu.txt pyproject.toml
 	$(PY) -m pip install --quiet -r requirements/cpu.txt
 	touch $(STAMP)
 
+SWEEP = $(PY) -m sweeps
+CELLS = $(TABLE) --scale $(SCALE) --cluster $(CLUSTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(OVERRIDES),--overrides $(OVERRIDES))
+
 TABLES := 2 7 8 9
-reproduce-table2: ## train, evaluate, write and print table 2 [SCALE=smoke|cpu] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"] [ROWS="full grpo_n8"]
+reproduce-table2: ## train, evaluate, write and print table 2 [SCALE=smoke|cpu|paper] [CLUSTER=local|slurm] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"] [ROWS="full grpo_n8"]
 reproduce-table7: ## the same, each benchmark in its own column
 reproduce-table8: ## GRAFT's and other methods' choice of prompts and update, crossed
 reproduce-table9: ## clipping dynamics by the position of the peer minibatches
@@ -42,12 +47,23 @@ reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and d
 	@$(MAKE) --no-print-directory table TABLE=extra_baselines
 
 table: $(STAMP)
-	@if [ "$(CLUSTER)" != local ]; then echo "error: CLUSTER=$(CLUSTER) is not in this version; CLUSTER=local is" >&2; exit 2; fi
-	@$(PY) -m sweeps.launch $(TABLE) --scale $(SCALE) --jobs $(JOBS) --seeds $(SEEDS) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS))
+	@$(SWEEP) launch $(CELLS) --jobs $(JOBS) --wait $(if $(RETRY),--retry-failed)
 	@$(PY) -m analysis $(TABLE) --scale $(SCALE) --out reports
 
+plan: $(STAMP) ## what stands behind TABLE=table2|figure4|all, what is missing, what it costs [SCALE=] [CLUSTER=] [SBATCH=1] [BUDGET=<GPU-hours>]
+	@$(SWEEP) plan $(CELLS) $(if $(SBATCH),--sbatch) $(if $(BUDGET),--budget-gpu-hours $(BUDGET))
+
+launch: $(STAMP) ## start what is missing of TABLE= [WAIT=1] [RETRY=1: failed runs, too] [BUDGET=<GPU-hours>] [CLEAN=1]
+	@$(SWEEP) launch $(CELLS) --jobs $(JOBS) $(if $(WAIT),--wait) $(if $(RETRY),--retry-failed) $(if $(BUDGET),--budget-gpu-hours $(BUDGET)) $(if $(CLEAN),--require-clean)
+
+status: $(STAMP) ## where the runs of TABLE= stand
+	@$(SWEEP) status $(CELLS)
+
+cancel: $(STAMP) ## stop the queued and running runs of TABLE=, and nothing else
+	@$(SWEEP) cancel $(CELLS)
+
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
-	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
+	@$(SWEEP) launch table2 --scale $(SCALE) --cluster $(CLUSTER) --wait --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests

@@ -16,9 +16,19 @@ from omegaconf.errors import OmegaConfBaseException
 from experiments.compose import CONF, quote_numbers
 from experiments.errors import EXIT_USER_ERROR, UserError
 
+LAUNCHERS = ("local", "slurm", "basic")
+
 
 def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
     """Run ``task(overrides)`` under Hydra (so -m, --help and launchers work) and return the exit code."""
+    sys.path.append(str(CONF.parent / "plugins"))  # Hydra finds launchers in packages named hydra_plugins only
+    if foreign := [a for a in sys.argv if a.partition("=")[0] == "hydra/launcher" and a.partition("=")[2] not in LAUNCHERS]:
+        print(
+            f"error: {foreign[-1]}: such a launcher composes the configuration on the node, when the job starts, so that an edited "
+            f"file would change a queued run. Use hydra/launcher= {', '.join(LAUNCHERS)}.",
+            file=sys.stderr,
+        )
+        return EXIT_USER_ERROR
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and exiting with 1
     sys.argv = [sys.argv[0], *quote_numbers(sys.argv[1:])]
 
@@ -35,6 +45,9 @@ def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
 
     try:
         entry()
+    except UserError as e:  # of a launcher
+        print(f"error: {e}", file=sys.stderr)
+        return EXIT_USER_ERROR
     except (HydraException, OmegaConfBaseException) as e:
         print(f"error: configuration: {e}\n(given: {' '.join(sys.argv[1:])})", file=sys.stderr)
         return EXIT_USER_ERROR

@@ -1,7 +1,7 @@
 """Hydra's composition of ``sweeps/conf``, done once for what many runs share.
 
-A composition takes about 65 ms. A paper's sweep asks for hundreds that differ in their method, pair and seed, so the parts that
-stand alone are composed once each and put together; the result equals the whole composition (tests/experiments/test_compose.py).
+A composition takes about 65 ms. A paper's sweep asks for hundreds that differ in their method, pair and seed, so the sections that
+stand alone are read once each and put in; the result equals the whole composition (tests/experiments/test_compose.py).
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from typing import Any
 
 from hydra import compose as hydra_compose, initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
-from omegaconf import OmegaConf
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 CONF = Path(__file__).resolve().parent.parent / "sweeps" / "conf"
 GROUPS = ("method", "pair", "scale", "data", "policy", "cluster")
@@ -63,31 +65,54 @@ def _whole(overrides: tuple[str, ...]) -> Mapping[str, Any]:
     return OmegaConf.to_container(raw, resolve=True, throw_on_missing=True)  # type: ignore[return-value]
 
 
-def _without(composed: Mapping[str, Any], section: str) -> dict[str, Any]:
-    return {k: v for k, v in composed.items() if k != section}
-
-
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """The composed configuration under Hydra overrides (numbers quoted already). Hydra's errors pass through.
 
-    Falls back to one whole composition where a section's file reaches beyond its section.
+    Sections that stand alone are read once and put in; whatever is not plainly so is left to one whole composition.
     """
     own: dict[str, list[str]] = {section: [] for section in SEPARATE}
-    rest, seed = [], None
+    rest, seed = [], {}
     for o in overrides:
-        section = key_of(o).partition(".")[0]
         if SEED.fullmatch(o):
-            seed = int(o.partition("=")[2])
+            seed = {"seed": int(o.partition("=")[2])}
         else:
-            own.get(section, rest).append(o)
-    base = _whole(tuple(rest))
-    parts = dict(base)
-    plain = _whole(())
-    for section, given in own.items():
-        if not given:
-            continue
-        alone = _whole(tuple(given))
-        if _without(alone, section) != _without(plain, section):
-            return dict(_whole(tuple(overrides)))
-        parts[section] = alone[section]
-    return parts if seed is None else parts | {"seed": seed}
+            own.get(key_of(o).partition(".")[0], rest).append(o)
+    parts = {section: _alone(section, tuple(given)) for section, given in own.items() if given}
+    if None in parts.values():
+        return dict(_whole(tuple(overrides)))
+    return {**_whole(tuple(rest)), **parts, **seed}
+
+
+@lru_cache(maxsize=512)
+def _alone(section: str, given: tuple[str, ...]) -> Mapping[str, Any] | None:
+    """One section from its file and values set in it; None where only Hydra knows what they mean.
+
+    That is: the file reaches beyond its section (a defaults list, a package), the section's file is not chosen, a key is added or
+    removed, or unknown, or a value is no plain one.
+    """
+    choices = [o for o in given if key_of(o) == section]
+    values = [o for o in given if key_of(o) != section]
+    if not choices or any(o[0] in "+~" for o in given):
+        return None
+    chosen = OverridesParser.create().parse_override(choices[-1]).value()
+    file = CONF / section / f"{chosen}.yaml"
+    if not isinstance(chosen, str) or not file.is_file():
+        return None
+    text = file.read_text(encoding="utf-8")
+    made = OmegaConf.create(text)
+    if not isinstance(made, DictConfig) or "defaults" in made or "@package" in text or "${" in text:
+        return None
+    OmegaConf.set_struct(made, True)
+    for parsed in OverridesParser.create().parse_overrides(values):
+        key = parsed.key_or_group.partition(".")[2]
+        value = parsed.value()
+        if parsed.is_sweep_override() or OmegaConf.select(made, key, default=_ABSENT) is _ABSENT or "${" in str(value):
+            return None
+        try:
+            OmegaConf.update(made, key, value, merge=True)
+        except OmegaConfBaseException:  # Hydra says it better
+            return None
+    return OmegaConf.to_container(made, throw_on_missing=True)  # type: ignore[return-value]
+
+
+_ABSENT = object()

@@ -203,8 +203,12 @@ class RunPlan:
     deviations: Mapping[str, Any]
 
     @property
+    def fingerprint(self) -> str:
+        return fingerprint(self.recipe)
+
+    @property
     def name(self) -> str:
-        return run_name(self.cell, fingerprint(self.recipe))
+        return run_name(self.cell, self.fingerprint)
 
 
 def load_config(overrides: Sequence[str]) -> Config:

@@ -27,12 +27,18 @@ from experiments.files import canonical_json, iter_jsonl, read_json, write_json
 __all__ = ["EXIT_USER_ERROR", "RunRecord", "UserError", "find_runs", "fingerprint", "read_jsonl", "run_name"]
 
 FORMAT = 1
+UNTRAINED = ("base", "imported")
 RECORDED_VERSIONS = ("torch", "transformers", "tokenizers", "math-verify", "numpy", "hydra-core")
 
 
 def fingerprint(recipe: Mapping[str, Any]) -> str:
     """SHA-256 (hex) of the canonical JSON of the scientific recipe: no paths, resources or logging are in it."""
     return hashlib.sha256(canonical_json(recipe).encode()).hexdigest()
+
+
+def trains(recipe: Mapping[str, Any]) -> bool:
+    """Whether the recipe trains anything. An untouched model and imported samples only have evaluation rows."""
+    return recipe["method"]["name"] not in UNTRAINED
 
 
 def run_name(cell: Mapping[str, Any], digest: str) -> str:
@@ -140,6 +146,10 @@ class RunRecord:
             raise UserError(
                 f"{self.path} holds another recipe; it differs in {', '.join(keys)}. Use another directory or those values."
             )
+
+    @property
+    def trains(self) -> bool:
+        return trains(self.config["recipe"])
 
     @property
     def done(self) -> bool:

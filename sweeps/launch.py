@@ -1,193 +1,204 @@
-"""``python -m sweeps.launch table2 --scale cpu``: freeze the runs behind a table and bring the missing ones to their end.
+"""Launching: freeze the runs, find what is in hand already, and start the rest, here or on Slurm.
 
-Local jobs are separate processes (one thread each by default), longest first, ``--jobs`` at a time. Each writes its own log;
-this process shows their progress from their metrics files, so a job never depends on its launcher staying alive.
+Nothing is submitted twice: one launch at a time looks and submits under a lock, every batch is on disk before it is submitted, and
+a run whose job is queued or running, whoever launched it, is left alone.
 """
 
 from __future__ import annotations
 
-import argparse
+import fcntl
 import os
-import subprocess
 import sys
-import time
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.errors import EXIT_USER_ERROR, UserError
-from experiments.files import iter_jsonl
-from experiments.progress import Display, summary
+from experiments.cluster import ClusterSection, Resources
+from experiments.config import Options, RunPlan
+from experiments.errors import UserError
+from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
-from sweeps.cells import Cell, cells, load_spec, unique_runs
+from sweeps import slurm
+from sweeps.batches import FOLDER, Batch, Script, Work, new_batch, script_text, write_script
+from sweeps.local import run_local
+from sweeps.snapshot import take
+from sweeps.survey import Standing, Tracked, survey, track
 
-POLL_S = 0.5
-BRIEF_STEPS = 10
-
-
-def job_environment(threads: int) -> dict[str, str]:
-    """OpenMP must be bounded before torch is imported: two 2-thread processes on 2 cores are many times slower than two of 1."""
-    return os.environ | {"OMP_NUM_THREADS": str(threads), "OMP_WAIT_POLICY": "passive", "TOKENIZERS_PARALLELISM": "false"}
-
-
-def cost(record: RunRecord) -> int:
-    """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
-    recipe = record.config["recipe"]
-    return 0 if recipe["method"]["name"] == "base" else len(recipe["models"]) * recipe["method"]["n"]
-
-
-def brief(record: RunRecord) -> bool:
-    """A run that is over about as soon as a process has imported torch; such runs share a process."""
-    recipe = record.config["recipe"]
-    return recipe["method"]["name"] == "base" or (recipe["training"]["max_steps"] or BRIEF_STEPS + 1) <= BRIEF_STEPS
-
-
-def batches(records: Sequence[RunRecord], jobs: int) -> list[list[RunRecord]]:
-    """What each process gets, largest first: a long run is alone, brief ones are dealt out to ``jobs`` processes."""
-    ordered = sorted(records, key=cost, reverse=True)
-    short = [r for r in ordered if brief(r)]
-    return [[r] for r in ordered if not brief(r)] + [short[i::jobs] for i in range(min(jobs, len(short)))]
-
-
-@dataclass
-class LocalJob:
-    """One ``experiments.job`` process, its runs (done in this order), and how far they were seen. The first one holds the log."""
-
-    records: list[RunRecord]
-    process: subprocess.Popen[bytes]
-    log: Path
-    shown: dict[Path, int] = field(default_factory=dict)
-
-    @classmethod
-    def start(cls, records: list[RunRecord], threads: int) -> LocalJob:
-        log = records[0].path / "job.log"
-        with open(log, "ab") as out:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "experiments.job", *(str(r.path) for r in records)],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                env=job_environment(threads),
-                start_new_session=True,
-            )
-        return cls(records, process, log)
-
-    def show(self, display: Display) -> None:
-        """Report the newest finished step of the run in hand, or its evaluation files."""
-        record = next((r for r in self.records if not r.done), None)
-        if record is None:
-            return
-        metrics = record.path / "metrics.jsonl"
-        status = record.status()
-        if status["state"] == "running" and metrics.exists():
-            for last in deque(iter_jsonl(metrics), maxlen=1):
-                if last["step"] != self.shown.get(record.path):
-                    self.shown[record.path] = last["step"]
-                    display.update(record.path.name, last["step"], status["steps"], summary(last))
-        else:
-            e = record.config["recipe"]["evaluation"]
-            total = len(record.config["recipe"]["models"]) * len(e["benchmarks"]) * len(e["seeds"])
-            done = len(list(record.path.glob("eval/*/*/run*.jsonl")))
-            if done:
-                display.update(f"{record.path.name} evaluation", done, total)
-
-    def last_lines(self, count: int = 8) -> str:
-        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
-
-
-def run_local(records: Sequence[RunRecord], jobs: int, threads: int, display: Display) -> int:
-    """Run every unfinished record; the worst exit code of the children (0 when all are done)."""
-    missing = [r for r in records if not r.done]
-    waiting = batches(missing, jobs)
-    display.say(
-        f"{len(records)} runs behind the table, {len(records) - len(missing)} done already, {len(missing)} to run, {jobs} at a time"
-    )
-    running: list[LocalJob] = []
-    worst = 0
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(LocalJob.start(waiting.pop(0), threads))
-                display.say(f"started {', '.join(r.path.name for r in running[-1].records)} (log: {running[-1].log})")
-            time.sleep(POLL_S)
-            for job in list(running):
-                job.show(display)
-                code = job.process.poll()
-                if code is None:
-                    continue
-                running.remove(job)
-                failed = [r for r in job.records if not r.done]
-                for record in job.records:
-                    display.say(f"{'FAILED' if record in failed else 'done'} {record.path}")
-                if code != 0 or failed:
-                    worst = max(worst, abs(code) or 1)
-                    display.say(f"exit code {code}; the last lines of {job.log}:\n{job.last_lines()}")
-    except KeyboardInterrupt:
-        for job in running:
-            job.process.terminate()
-        display.say("interrupted; run the same command again to continue where the runs stopped")
-        return 130
-    return worst
+Runs = Mapping[str, tuple[RunPlan, Options]]
 
 
 @dataclass(frozen=True)
-class Request:
-    """Which cells of a table: ``pairs`` and ``rows`` () mean the spec's own pair and all of its rows."""
+class How:
+    """How to launch. ``jobs``: local processes at a time (0: one per core). ``retry``: start failed runs again, too."""
 
-    table: str
-    scale: str
-    seeds: Sequence[int] = (0,)
-    pairs: Sequence[str] = ()
-    rows: Sequence[str] = ()
-
-    def cells(self) -> list[Cell]:
-        """In the spec's order. UserError for rows that the table does not have."""
-        spec = load_spec(self.table)
-        known = [row["slug"] for row in spec["rows"]]
-        if unknown := sorted(set(self.rows) - set(known)):
-            raise UserError(f"{self.table} has no row {', '.join(unknown)}; it has {', '.join(known)}")
-        every = (
-            cell
-            for seed in self.seeds
-            for pair in (self.pairs or [spec["pair"]])
-            for cell in cells(spec, scale=self.scale, seed=seed, pair=pair)
-        )
-        return [cell for cell in every if not self.rows or cell.row in self.rows]
+    cluster: ClusterSection
+    jobs: int = 0
+    wait: bool = False
+    retry: bool = False
+    require_clean: bool = False
 
 
-def launch(request: Request, *, jobs: int, extra: Sequence[str]) -> int:
-    """Freeze first, all of it, then run: a mistake in any cell stops everything before anything starts."""
-    runs, lacking = unique_runs(request.cells(), extra)
-    if not runs:
-        raise UserError(f"{request.table}: none of its methods exists in this version")
+@contextmanager
+def launch_lock(root: Path) -> Iterator[None]:
+    """One launch at a time under an experiment's root."""
+    (root / FOLDER).mkdir(parents=True, exist_ok=True)
+    with open(root / FOLDER / ".lock", "w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield
+
+
+def works_of(record: RunRecord, options: Options, cluster: ClusterSection) -> list[Work]:
+    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation."""
+    if cluster.stages == "together" or not record.trains or not options.evaluate:
+        return [Work(record, options, "all")]
+    training = Work(record, options, "train")
+    return [training, Work(record, options, "evaluate", after=(training.key,))]
+
+
+def resources_of(work: Work, cluster: ClusterSection) -> Resources:
+    """What the cluster section reserves for this kind of work."""
+    kind = "joint" if len(work.record.config["recipe"]["models"]) > 1 else "independent"
+    if not work.record.trains or work.stage == "evaluate":
+        kind = "evaluation"
+    found: Resources | None = getattr(cluster, kind)
+    assert found is not None, "ClusterSection refuses a Slurm cluster without them"
+    return found
+
+
+def complete(work: Work) -> bool:
+    """Whether this stage of the run has nothing left to do."""
+    return work.record.done or (work.stage == "train" and (work.record.path / "selected.json").exists())
+
+
+def freeze_all(runs: Runs) -> list[tuple[RunRecord, Options]]:
+    """Check everything, then freeze everything: a mistake in any run stops the launch before anything is written."""
     for plan, options in runs.values():
         check(plan, options)
-    with Display() as display:
-        if lacking:
-            display.say(f"not in this version, left out: {', '.join(sorted({c.method for c in lacking}))}")
-        records = [freeze(plan, options) for plan, options in runs.values()]
-        return run_local(records, jobs, next(iter(runs.values()))[1].threads, display)
+    return [(freeze(plan, options), options) for plan, options in runs.values()]
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m sweeps.launch", description=__doc__)
-    parser.add_argument("table")
-    parser.add_argument("--scale", default="cpu")
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--pairs", nargs="+", default=[])
-    parser.add_argument("--rows", nargs="+", default=[], help="only these rows of the table (slugs of its spec)")
-    parser.add_argument("--jobs", type=int, default=0, help="runs at a time; 0 means one per core")
-    parser.add_argument("--overrides", nargs="+", default=[], help="further Hydra overrides for every run")
-    args = parser.parse_args(argv)
+def to_start(standings: Sequence[Standing], *, retry: bool) -> tuple[set[str], list[Standing]]:
+    """(fingerprints to start, failed runs that are left alone)."""
+    wanted = {"missing", "interrupted", *(["failed"] if retry else [])}
+    return {s.fingerprint for s in standings if s.state in wanted}, [s for s in standings if s.state == "failed" and not retry]
+
+
+def launch(runs: Runs, how: How, display: Display) -> int:
+    """Start what is missing; the worst exit code. Slurm jobs are submitted and left; ``how.wait`` follows them to their end."""
+    root = next(iter(runs.values()))[1].experiment_root
+    frozen = freeze_all(runs)
+    records = [r for r, _ in frozen]
+    slurm_here = how.cluster.scheduler == "slurm"
+    with launch_lock(root):
+        tracked = track(root, adopt=True)
+        standings = survey(records, tracked)
+        start, failed = to_start(standings, retry=how.retry)
+        works = [w for r, o in frozen if r.config["fingerprint"] in start for w in works_of(r, o, how.cluster)]
+        say_what(standings, failed, how, display)
+        code = take(root, require_clean=how.require_clean) if works else root
+        if slurm_here:
+            submit_all(root, [w for w in works if not complete(w)], how.cluster, code, tracked, display)
+    if slurm_here:
+        return follow(records, display) if how.wait else worst_of(failed)
+    here = run_local(root, works, how.jobs or len(os.sched_getaffinity(0)), code, display) if works else 0
+    elsewhere = [s for s in standings if s.in_hand and s.job]
+    if elsewhere and how.wait:
+        here = max(here, follow(records, display))
+    return max(here, worst_of(failed), 1 if elsewhere and not how.wait else 0)
+
+
+def say_what(standings: Sequence[Standing], failed: Sequence[Standing], how: How, display: Display) -> None:
+    """What was found, before anything is started."""
+    number = {s: sum(x.state == s for x in standings) for s in ("done", "running", "queued", "waiting")}
+    hand = number["running"] + number["queued"] + number["waiting"]
+    start = len(to_start(standings, retry=how.retry)[0])
+    busy = f"{hand} in hand already, " if hand else ""
+    display.say(f"{len(standings)} runs, {number['done']} done already, {busy}{start} to run")
+    for s in failed:
+        display.say(f"FAILED before, left alone: {s.name}: {s.reason} (log: {s.log}). Start it again with --retry-failed.")
+
+
+def worst_of(failed: Sequence[Standing]) -> int:
+    return 1 if failed else 0
+
+
+def submit_all(
+    root: Path, works: Sequence[Work], cluster: ClusterSection, code: Path, tracked: Mapping[str, Tracked], display: Display
+) -> list[Batch]:
+    """Submit works in arrays of equal resources and equal dependencies. The caller holds the launch lock."""
+    tasks = {key: t.task for key, t in tracked.items() if t.in_flight}
+    most = slurm.max_array_size() if works else 1
+    submitted = []
+    for level in levels([w for w in works if w.key not in tasks]):
+        for (resources, after), group in grouped(level, cluster, tasks).items():
+            for start in range(0, len(group), most):
+                batch = submit(root, group[start : start + most], Script(cluster, resources, code, sys.executable, after))
+                tasks |= {w.key: batch.task(k) for k, w in enumerate(group[start : start + most])}
+                submitted.append(batch)
+                display.say(f"submitted job {batch.job_id}: {len(batch.elements)} of {len(works)} ({batch.folder})")
+    return submitted
+
+
+def levels(works: Sequence[Work]) -> list[list[Work]]:
+    """Works whose needs are none of these, then those that need only these, and so on. UserError for a circle."""
+    left, found = list(works), []
+    while left:
+        keys = {w.key for w in left}
+        ready = [w for w in left if not keys & set(w.after)]
+        if not ready:
+            raise UserError(f"the runs {', '.join(sorted(w.record.path.name for w in left))} wait for each other")
+        found.append(ready)
+        left = [w for w in left if w not in ready]
+    return found
+
+
+def grouped(
+    works: Sequence[Work], cluster: ClusterSection, tasks: Mapping[str, str]
+) -> dict[tuple[Resources, tuple[str, ...]], list[Work]]:
+    """Works by (resources, tasks that must end well first). Needs that are complete are no dependency."""
+    groups: dict[tuple[Resources, tuple[str, ...]], list[Work]] = {}
+    for w in works:
+        after = tuple(tasks[key] for key in w.after if key in tasks)
+        groups.setdefault((resources_of(w, cluster), after), []).append(w)
+    return groups
+
+
+def submit(root: Path, works: Sequence[Work], script: Script) -> Batch:
+    """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind."""
+    script = replace(script, python=script.cluster.python or script.python)
+    batch = new_batch(root, works, script.resources)
+    file = write_script(batch, script)
     try:
-        request = Request(args.table, args.scale, args.seeds, args.pairs, args.rows)
-        return launch(request, jobs=args.jobs or len(os.sched_getaffinity(0)), extra=args.overrides)
-    except UserError as e:
-        print(f"error: {e}", file=sys.stderr)
-        return EXIT_USER_ERROR
+        return batch.submitted(slurm.submit(file))
+    except UserError:
+        file.unlink()
+        (batch.folder / "batch.json").unlink()
+        batch.folder.rmdir()
+        raise
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def preview(runs: Runs, cluster: ClusterSection) -> str:
+    """The batch scripts that a launch of these runs would submit, without writing anything."""
+    root = next(iter(runs.values()))[1].experiment_root
+    works = [
+        w
+        for plan, options in runs.values()
+        for w in works_of(RunRecord(root / plan.name, {"fingerprint": plan.fingerprint, "recipe": plan.recipe}), options, cluster)
+    ]
+    texts = []
+    for level in levels(works):
+        for (resources, after), group in grouped(level, cluster, {w.key: f"<{w.record.path.name}>" for w in works}).items():
+            elements = tuple({"run": str(w.record.path.resolve()), "fingerprint": w.fingerprint, "stage": w.stage} for w in group)
+            batch = Batch(root / FOLDER / "<batch>", elements, resources.model_dump())
+            python = cluster.python or sys.executable
+            texts.append(script_text(batch, Script(cluster, resources, root / ".code" / "<snapshot>", python, after)))
+    return "\n".join(texts)
+
+
+def follow(records: Sequence[RunRecord], display: Display) -> int:
+    """Show a live table until no run is in hand; 0 if all are done."""
+    from sweeps.status import watch
+
+    return watch(records, display)

@@ -35,6 +35,11 @@ def test_every_method_put_together_equals_the_whole_composition(method: str):
         ["method=graft", "method.delta=0.7", "pair='2'", "scale=paper", "seed=11", "data.root=/x"],
         ["+method.new=1", "++pair.name=q", "model=tiny-qwen3", "experiment=e"],
         ["seed=1", "seed=2"],
+        ["method=grpo", "method.n=16", "method.advantage_eps=1e-5"],
+        ["cluster=slurm", "cluster.joint.gpus=8", "cluster.joint={gpus: 2, cpus: 3}", "++cluster.environment={A: b}"],
+        ["cluster=slurm", "cluster.setup=['a b', \"c'd\"]", "cluster.partition='x,y=z'", "cluster.partition=null"],
+        ["method='graft'", "method.name=grpo"],
+        ["method.delta=0.3"],
         ["method=grpo", "method=graft", "method.delta=0.3", "method.delta=0.4"],
         ["cluster=slurm", "cluster.setup=[a]", override("runs_root", "a b, {c}=d"), "cluster.threads=4"],
     ],
@@ -48,15 +53,19 @@ def test_a_file_that_reaches_beyond_its_section_is_composed_whole(tmp_path: Path
 
     conf = tmp_path / "conf"
     shutil.copytree(CONF, conf)
-    (conf / "method" / "reaching.yaml").write_text("# @package _global_\nmethod: {name: graft, n: 4}\ndata: {prompt_suffix: elsewhere}\n")
+    (conf / "method" / "reaching.yaml").write_text(
+        "# @package _global_\nmethod: {name: graft, n: 4}\ndata: {prompt_suffix: elsewhere}\n"
+    )
     monkeypatch.setattr(compose, "CONF", conf)
     compose._whole.cache_clear()
+    compose._alone.cache_clear()
     try:
         made = composed(["method=reaching", "seed=5", "pair='2'"])
         assert (made["data"]["prompt_suffix"], made["seed"], made["pair"]["name"]) == ("elsewhere", 5, "2")
         assert made == whole(["method=reaching", "seed=5", "pair='2'"])
     finally:
         compose._whole.cache_clear()
+        compose._alone.cache_clear()
 
 
 @pytest.mark.parametrize(

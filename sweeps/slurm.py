@@ -1,0 +1,126 @@
+"""Slurm's commands: submit, ask, cancel. Every refusal of theirs becomes one UserError that says what to do."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from experiments.errors import UserError
+
+TIMEOUT_S = 60
+SEPARATOR = "\x1f"
+# States after which a job does not run again by itself (man squeue, "JOB STATE CODES").
+ENDED = frozenset(
+    {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
+)
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), and the reason it gives."""
+
+    state: str
+    reason: str = ""
+
+    @property
+    def in_flight(self) -> bool:
+        """Queued, running, or on its way between the two."""
+        return self.state not in ENDED
+
+    @property
+    def waiting(self) -> bool:
+        return self.state == "PENDING" and self.reason.startswith("Dependency")
+
+
+def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
+    """stdout of one of Slurm's commands. UserError with what Slurm said when it refuses.
+
+    ``retry_s``: for how long a controller that does not answer is asked again (it may just be restarting).
+    """
+    deadline = time.monotonic() + retry_s
+    while True:
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+        except FileNotFoundError:
+            raise UserError(
+                f"{command[0]} is not on PATH, so there is no Slurm here. Use CLUSTER=local, or a login node of the cluster."
+            ) from None
+        except subprocess.TimeoutExpired:
+            raise UserError(
+                f"{command[0]} did not answer within {TIMEOUT_S} s; is the Slurm controller up (scontrol ping)?"
+            ) from None
+        if done.returncode == 0:
+            return done.stdout
+        said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
+        if not unreachable(said) or time.monotonic() >= deadline:
+            raise UserError(f"{command[0]}: {said}")
+        time.sleep(2)
+
+
+def unreachable(said: str) -> bool:
+    """Whether the message is that of a controller that is down, not of a refusal."""
+    return any(t in said for t in ("Unable to contact", "Connection refused", "Socket timed out", "Zero Bytes were transmitted"))
+
+
+def submit(script: Path) -> str:
+    """The id of the job that ``script`` became."""
+    said = call(["sbatch", "--parsable", str(script)], retry_s=30)
+    return said.strip().split(";")[0]
+
+
+def max_array_size() -> int:
+    """How many elements one array may have."""
+    match = re.search(r"^MaxArraySize\s*=\s*(\d+)", call(["scontrol", "show", "config"]), re.MULTILINE)
+    return int(match[1]) if match else 1000
+
+
+def queue() -> dict[str, JobState]:
+    """task (``id`` or ``id_element``) -> state, of all jobs of this user that the controller still knows."""
+    fields = SEPARATOR.join(["%i", "%T", "%r"])
+    states = {}
+    for line in call(["squeue", "--me", "-h", "-r", "-t", "all", "-o", fields]).splitlines():
+        task, state, reason = line.split(SEPARATOR)
+        states[task.strip()] = JobState(state.strip(), reason.strip())
+    return states
+
+
+def comments() -> dict[str, str]:
+    """job id (of an array: the array's) -> comment, of all jobs of this user that the controller still knows."""
+    fields = SEPARATOR.join(["%A", "%F", "%k"])
+    found = {}
+    for line in call(["squeue", "--me", "-h", "-t", "all", "-o", fields]).splitlines():
+        _, array, text = line.split(SEPARATOR, 2)
+        found[array.strip()] = text.strip()
+    return found
+
+
+def history(job_ids: Iterable[str]) -> dict[str, JobState]:
+    """task -> its last state, from the accounting database; {} where there is none."""
+    ids = sorted(set(job_ids))
+    if not ids:
+        return {}
+    try:
+        said = call(["sacct", "-X", "-n", "-P", "-o", "JobID,State,ExitCode", "-j", ",".join(ids)])
+    except UserError:
+        return {}
+    states = {}
+    for line in said.splitlines():
+        task, state, code = line.split("|")
+        states[task] = JobState(state.split()[0], "" if code == "0:0" else f"exit code {code}")
+    return states
+
+
+def cancel(tasks: Sequence[str]) -> None:
+    """Cancel exactly these tasks."""
+    for start in range(0, len(tasks), 500):
+        call(["scancel", *tasks[start : start + 500]])
+
+
+def last_words(states: Mapping[str, JobState], task: str) -> str:
+    """How a task ended, in words."""
+    state = states.get(task)
+    return "" if state is None else state.state + (f" ({state.reason})" if state.reason not in ("", "None") else "")

@@ -1,0 +1,77 @@
+"""The code that a queued run will use: a copy of the tree, made once per state of it, so that later edits change no queued job.
+
+A snapshot is named by its contents. Its ``CODE.json`` says which commit it is and what differed from it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.errors import UserError
+from experiments.files import write_json
+from experiments.run_record import provenance
+
+PROJECT = Path(__file__).resolve().parent.parent
+# What a run imports or reads; notebooks, tests and reports are not needed on a node.
+PARTS = ("graft", "experiments", "sweeps", "analysis", "paper_tables", "pyproject.toml")
+
+
+def files_of(project: Path) -> list[Path]:
+    """The project's files below PARTS, relative and sorted: those that git knows or would add; without git, all but caches."""
+    try:
+        listed = subprocess.run(
+            ["git", "-C", str(project), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PARTS],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        ).stdout
+        names = {Path(os.fsdecode(n)) for n in listed.split(b"\0") if n}
+    except (OSError, subprocess.SubprocessError):
+        names = set()
+    if not names:
+        every = (p for part in PARTS for p in ([project / part] if (project / part).is_file() else (project / part).rglob("*")))
+        names = {p.relative_to(project) for p in every if "__pycache__" not in p.parts}
+    return sorted(n for n in names if (project / n).is_file())
+
+
+def digest_of(project: Path, files: Sequence[Path]) -> str:
+    """SHA-256 over names and contents."""
+    digest = hashlib.sha256()
+    for name in files:
+        content = (project / name).read_bytes()
+        digest.update(f"{name}\0{len(content)}\0".encode("utf-8", "surrogateescape") + content)
+    return digest.hexdigest()
+
+
+def take(root: Path, *, require_clean: bool, project: Path = PROJECT) -> Path:
+    """The snapshot of ``project`` as it stands now, under ``root/.code``; made if it is not there yet.
+
+    UserError with ``require_clean`` when the tree differs from its commit, naming how to see the difference.
+    """
+    code = {k: v for k, v in provenance().items() if k in ("commit", "dirty", "diff")}
+    if require_clean and (code["dirty"] or not code["commit"]):
+        state = "differs from its commit (git diff HEAD shows how)" if code["commit"] else "is not a git checkout"
+        raise UserError(f"require_clean: the code in {project} {state}; commit first, or launch without require_clean")
+    files = files_of(project)
+    digest = digest_of(project, files)
+    target = root / ".code" / f"{(code['commit'] or 'nocommit')[:8]}-{digest[:12]}"
+    if (target / "CODE.json").exists():
+        return target
+    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    shutil.rmtree(aside, ignore_errors=True)
+    for name in files:
+        (aside / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(project / name, aside / name)
+    write_json(aside / "CODE.json", {**code, "sha256": digest})
+    try:
+        os.rename(aside, target)
+    except OSError:  # another launch made the same one first
+        shutil.rmtree(aside, ignore_errors=True)
+        if not (target / "CODE.json").exists():
+            raise
+    return target
