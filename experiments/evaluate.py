@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments import interruption
 from experiments.cli import existing_dir, run_hydra
 from experiments.config import Config, Options, RunPlan, load_config, override, resolve
 from experiments.errors import UserError
@@ -175,6 +176,7 @@ def with_engine(plan: RunPlan, words: Mapping[str, str]) -> RunPlan:
 
 
 def main() -> int:
+    interruption.install()
     sys.argv = [f"+{a}" if a.partition("=")[0] in WORDS else a for a in sys.argv]
     return run_hydra(task)
 
