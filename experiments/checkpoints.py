@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -16,7 +17,7 @@ from graft.policies.base import Policy
 MARKER = "COMPLETE"
 # The state before the first step: files are empty and no checkpoint has been validated.
 NOTHING_YET: Mapping[str, Any] = MappingProxyType(
-    {"step": 0, "metrics_offset": 0, "validation_offset": 0, "best": {}, "history": {}}
+    {"step": 0, "metrics_offset": 0, "validation_offset": 0, "validation_pending": False, "best": {}, "history": {}}
 )
 
 
@@ -38,32 +39,37 @@ def publish(aside: Path, target: Path) -> None:
     fsync_dir(target.parent)
 
 
-def _aside(target: Path) -> Path:
+@contextmanager
+def _aside(target: Path) -> Iterator[Path]:
+    """A directory to write in. An error removes it: on a full disk the next start needs the space."""
     aside = target.with_name(f".{target.name}.tmp")
     shutil.rmtree(aside, ignore_errors=True)
     aside.mkdir(parents=True)
-    return aside
+    try:
+        yield aside
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
 
 
 def save(root: Path, step: int, policies: Mapping[str, Policy], state: Mapping[str, Any]) -> Path:
     """``checkpoints/step-<k>/`` with every policy's weights and optimiser and ``state.json``."""
     target = root / f"step-{step:06d}"
-    aside = _aside(target)
-    for name, policy in policies.items():
-        (aside / name).mkdir()
-        policy.save(aside / name)
-    write_json(aside / "state.json", dict(state))
-    publish(aside, target)
+    with _aside(target) as aside:
+        for name, policy in policies.items():
+            (aside / name).mkdir()
+            policy.save(aside / name)
+        write_json(aside / "state.json", dict(state))
+        publish(aside, target)
     return target
 
 
 def save_weights(root: Path, step: int, policy: Policy) -> None:
     """``best/<model>/step-<k>/``: weights only, for evaluation."""
     target = root / f"step-{step:06d}"
-    aside = _aside(target)
-    policy.save(aside)
-    (aside / "optimiser.safetensors").unlink()
-    publish(aside, target)
+    with _aside(target) as aside:
+        policy.save(aside)
+        (aside / "optimiser.safetensors").unlink()
+        publish(aside, target)
 
 
 def newest(root: Path) -> tuple[Path, dict[str, Any]] | None:

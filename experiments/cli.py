@@ -15,6 +15,8 @@ from omegaconf.errors import OmegaConfBaseException
 
 from experiments.compose import CONF, quote_numbers
 from experiments.errors import EXIT_USER_ERROR, UserError
+from experiments.interruption import Interrupted
+from experiments.requeue import Leaving, decide, leave
 
 LAUNCHERS = ("local", "slurm", "basic")
 
@@ -48,6 +50,10 @@ def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
     except UserError as e:  # of a launcher
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
+    except Leaving as e:  # of a run; no further job of a multirun starts
+        return leave(e)
+    except Interrupted as e:
+        return leave(Leaving(e.number, decide(e, ())))
     except (HydraException, OmegaConfBaseException) as e:
         print(f"error: configuration: {e}\n(given: {' '.join(sys.argv[1:])})", file=sys.stderr)
         return EXIT_USER_ERROR

@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from experiments import interruption
 from experiments.cli import existing_dir, run_hydra
 from experiments.compose import override
 from experiments.config import Config, Options, RunPlan, load_config, resolve
@@ -41,7 +42,7 @@ def evaluate_run(path: Path) -> None:
     if method == "imported":
         raise UserError(f"{path} holds imported samples; nothing can be sampled for it. Import again from the lm-eval files.")
     options = options_from_json(read_json(path / "options.json") | {"evaluate": True})
-    if method != "base" and not (path / "selected.json").exists():
+    if record.trains and not (path / "selected.json").exists():
         raise UserError(
             f"{path} has not finished training. Run experiments.train with its recipe first; it continues where it stopped."
         )
@@ -176,6 +177,7 @@ def with_engine(plan: RunPlan, words: Mapping[str, str]) -> RunPlan:
 
 
 def main() -> int:
+    interruption.install()
     sys.argv = [f"+{a}" if a.partition("=")[0] in WORDS else a for a in sys.argv]
     return run_hydra(task)
 

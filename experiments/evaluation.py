@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from experiments import interruption
 from experiments.config import Options
 from experiments.engine import build_policies, set_threads, shared_verifier
 from experiments.errors import UserError
@@ -25,8 +26,6 @@ from graft.types import Group, Prompt, SamplingSettings, StepKey, Verdict
 from graft.verifier import Verifier
 
 OnRun = Callable[[str, int, int], None]
-# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
-UNTRAINED = ("base", "imported")
 
 
 @dataclass(frozen=True)
@@ -57,10 +56,18 @@ class Sampler:
     samples: int
     verifier: Verifier
     seed: int
+    # The policy's own limit of rows, so that asking batch by batch is the same computation; None asks for everything at once.
+    rows: int | None = None
 
     def groups(self, policy: Policy, prompts: Sequence[Prompt], key: StepKey) -> tuple[Group, ...]:
-        """Verified groups of ``samples`` responses."""
-        return verified(policy.generate(prompts, n=self.samples, key=key, sampling=self.sampling), self.verifier.verify_many)
+        """Verified groups of ``samples`` responses. Interrupted between batches: nothing is written before all are there."""
+        size = max(1, self.rows // self.samples) if self.rows else max(1, len(prompts))
+        sampled: list[Group] = []
+        for start in range(0, len(prompts), size):
+            interruption.check(f"a batch of {key.stream}")
+            batch = prompts[start : start + size]
+            sampled += policy.generate(batch, n=self.samples, key=key, sampling=self.sampling)
+        return verified(sampled, self.verifier.verify_many)
 
     def validate_on(self, policy: Policy, name: str, prompts: Sequence[Prompt], step: int) -> float:
         """pass@1 on one prompt set: mean over samples, then items."""
@@ -92,35 +99,37 @@ def sampler_of(record: RunRecord, options: Options, verifier: Verifier, *, sampl
     e = recipe["evaluation"]
     benchmarks = {b["name"]: benchmark_prompts(b, options.data_root) for b in e["benchmarks"]}
     sampling = SamplingSettings(e["temperature"], e["top_p"], recipe["training"]["max_response_tokens"])
-    return Sampler(benchmarks, sampling, samples or e["samples"], verifier, recipe["seed"])
+    rows = recipe["policy"]["decode_rows"] if recipe["policy"]["engine"] == "torch" else None
+    return Sampler(benchmarks, sampling, samples or e["samples"], verifier, recipe["seed"], rows)
 
 
 def rows_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
     return record.path / "eval" / model / benchmark / f"run{run}.jsonl"
 
 
-def evaluate(record: RunRecord, options: Options, on_run: OnRun) -> None:
-    """Write the missing evaluation files of the selected checkpoints, then the completion record. Caller holds the lock.
+def evaluate(record: RunRecord, attempt: Path, options: Options, on_run: OnRun) -> None:
+    """Write the missing evaluation files of the selected checkpoints. Caller holds the lock; ``attempt`` is its directory.
 
     A file appears whole or not at all and is never written again, so an interrupted evaluation repeats at most the
     sampling of one run of one model.
     """
     recipe = record.config["recipe"]
-    base = recipe["method"]["name"] == "base"
+    base = not record.trains
     if not base and not (record.path / "selected.json").exists():
         raise UserError(
             f"{record.path} has not finished training, so no checkpoint is selected. Run experiments.train for it first."
         )
     started = time.perf_counter()
     set_threads(options.threads)
-    attempt = record.new_attempt()
-    if recipe["policy"]["engine"] == "torch":
-        _evaluate_torch(record, options, on_run, {} if base else read_json(record.path / "selected.json"))
-    else:
-        from experiments.lm_eval_run import evaluate_through_lm_eval
+    try:
+        if recipe["policy"]["engine"] == "torch":
+            _evaluate_torch(record, options, on_run, {} if base else read_json(record.path / "selected.json"))
+        else:
+            from experiments.lm_eval_run import evaluate_through_lm_eval
 
-        evaluate_through_lm_eval(record, options, on_run)
-    write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
+            evaluate_through_lm_eval(record, options, on_run)
+    finally:  # what an interrupted evaluation took is part of the bill
+        write_json(attempt / "evaluation.json", {"seconds": time.perf_counter() - started})
 
 
 def _evaluate_torch(record: RunRecord, options: Options, on_run: OnRun, selected: Mapping[str, Any]) -> None:
@@ -133,6 +142,7 @@ def _evaluate_torch(record: RunRecord, options: Options, on_run: OnRun, selected
         if name in selected:
             policy.load(record.path / "best" / name / f"step-{selected[name]['step']:06d}")
     for number, (name, run, seed) in enumerate(todo, 1):
+        interruption.check(f"evaluation run {run} of {name}")
         evaluate_once(record, sampler, policies[name], run, seed)
         on_run(name, number, len(todo))
     for policy in policies.values():
@@ -195,9 +205,8 @@ def item_row(place: tuple[str, int, int], prompt: Prompt, sample: Sample, verdic
 
 def count_complete(record: RunRecord) -> dict[str, Any]:
     """Count every step, benchmark, run, item and sample; ValueError names the first thing that is missing or double."""
-    recipe = record.config["recipe"]
     counts: dict[str, Any] = {"fingerprint": record.config["fingerprint"], "steps": 0, "evaluation_rows": 0}
-    if recipe["method"]["name"] not in UNTRAINED:
+    if record.trains:
         steps = [row["step"] for row in read_jsonl(record.path / "metrics.jsonl")]
         expected = record.status()["steps"]
         if steps != list(range(1, expected + 1)):

@@ -23,6 +23,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from experiments import interruption
 from experiments.config import Options
 from experiments.errors import UserError
 from experiments.evaluation import OnRun, Sample, benchmark_prompts, item_row, rows_file, write_rows
@@ -246,6 +247,7 @@ def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun)
     seeds = recipe["evaluation"]["seeds"]
     for run, seed in enumerate(seeds):
         for benchmark in benchmarks:
+            interruption.check(f"evaluation run {run} of {name}")
             file = rows_file(record, name, benchmark["name"], run)
             if not file.exists():
                 results, rows = one_run(lm, recipe, benchmark, prompts[benchmark["name"]], (run, seed))

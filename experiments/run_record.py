@@ -1,15 +1,15 @@
 """The run directory: what ONE frozen run is, how far it came, and whether it is complete. Standard library only.
 
 Layout (see docs/records.md): ``run.json`` is written once and read by every later process; ``attempts/<k>/`` belongs to one
-process; ``status.json`` says where the run stands; ``done.json`` is written last, after every step, benchmark, run, item and
-sample was counted. The directory's name ends in the first 8 hex digits of the fingerprint, so one recipe has one directory.
+process (``experiments.attempts``); ``status.json`` says where the run stands; ``done.json`` is written last, after every step,
+benchmark, run, item and sample was counted. The directory's name ends in the first 8 hex digits of the fingerprint, so one
+recipe has one directory.
 """
 
 from __future__ import annotations
 
 import fcntl
 import hashlib
-import os
 import platform
 import subprocess
 import sys
@@ -21,13 +21,17 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from experiments.errors import EXIT_USER_ERROR, UserError
+from experiments.attempts import Attempt, next_attempt, read_attempts
+from experiments.errors import EXIT_USER_ERROR, RecordUnwritable, RunBusy, UserError
 from experiments.files import canonical_json, iter_jsonl, read_json, write_json
 
 __all__ = ["EXIT_USER_ERROR", "RunRecord", "UserError", "find_runs", "fingerprint", "read_jsonl", "run_name"]
 
 FORMAT = 1
 UNTRAINED = ("base", "imported")
+# Somebody who asks whether a run is alive holds its lock for microseconds; who wants to run it tries again before giving up.
+LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
+ROOT = Path(__file__).resolve().parent.parent
 RECORDED_VERSIONS = ("torch", "transformers", "tokenizers", "math-verify", "numpy", "hydra-core")
 
 
@@ -52,8 +56,7 @@ def read_jsonl(path: Path) -> list[Any]:
     return list(iter_jsonl(path)) if path.exists() else []
 
 
-def _git(*args: str) -> str:
-    root = Path(__file__).resolve().parent.parent
+def _git(root: Path, *args: str) -> str:
     try:
         out = subprocess.run(["git", "-C", str(root), *args], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):
@@ -61,16 +64,25 @@ def _git(*args: str) -> str:
     return out.stdout
 
 
+def code_version(root: Path = ROOT) -> dict[str, Any]:
+    """``commit``, ``dirty`` and ``diff`` of the code in ``root``: a checkout, or a snapshot of one with a CODE.json.
+
+    ``commit`` is null for anything else. A snapshot may lie inside a checkout, whose commit says nothing about it.
+    """
+    if (root / ".git").exists():
+        diff = _git(root, "diff", "HEAD")
+        return {"commit": _git(root, "rev-parse", "HEAD").strip() or None, "dirty": bool(diff), "diff": diff or None}
+    snapshot = read_json(root / "CODE.json") if (root / "CODE.json").exists() else {}
+    return {"commit": snapshot.get("commit"), "dirty": bool(snapshot.get("dirty")), "diff": snapshot.get("diff") or None}
+
+
 def provenance() -> dict[str, Any]:
-    """Commit, dirty diff, versions, argv and host of the process that freezes a run. ``commit`` is null outside a checkout."""
-    diff = _git("diff", "HEAD")
+    """Commit, dirty diff, versions, argv and host of the process that freezes a run."""
     versions = {"python": platform.python_version()}
     for name in RECORDED_VERSIONS:
         versions[name] = metadata.version(name)
     return {
-        "commit": _git("rev-parse", "HEAD").strip() or None,
-        "dirty": bool(diff),
-        "diff": diff or None,
+        **code_version(),
         "versions": versions,
         "argv": sys.argv,
         "host": platform.node(),
@@ -161,32 +173,51 @@ class RunRecord:
         return read_json(self.path / "status.json")
 
     def set_status(self, state: str, **changes: Any) -> None:
-        write_json(self.path / "status.json", self.status() | {"state": state} | changes)
+        """Raises RecordUnwritable, which is no fault of the run."""
+        changed = self.status() | {"state": state} | changes
+        try:
+            write_json(self.path / "status.json", changed)
+        except OSError as e:
+            raise RecordUnwritable(e.errno, e.strerror, str(self.path / "status.json")) from e
 
     def new_attempt(self) -> Path:
-        """Create ``attempts/<k>/`` with the next free number (exclusive mkdir) and describe its start."""
-        base = self.path / "attempts"
-        base.mkdir(exist_ok=True)
-        number = 1 + max((int(p.name) for p in base.iterdir() if p.name.isdigit()), default=0)
-        path = base / str(number)
-        path.mkdir()
-        write_json(path / "start.json", {k: v for k, v in provenance().items() if k != "diff"} | {"pid": os.getpid()})
-        return path
+        """Create ``attempts/<k>/`` with the next free number and describe its start."""
+        return next_attempt(self.path / "attempts", {k: v for k, v in provenance().items() if k != "diff"})
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """All attempts in order. The last one without an end is running if ``alive``, else it was killed; earlier ones were killed."""
+        return read_attempts(self.path / "attempts")
+
+    def alive(self) -> bool:
+        """Whether a process of this host holds the run. Asks without waiting; a run that starts at this moment is not refused."""
+        try:
+            with open(self.path / ".run.lock") as f:
+                fcntl.flock(f, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Hold the run: a second live process is refused with UserError. The kernel frees the lock when the process dies."""
-        with _flock(self.path / ".run.lock", blocking=False):
+        """Hold the run: a second live process is refused with RunBusy. The kernel frees the lock when the process dies."""
+        with _flock(self.path / ".run.lock", tries=LOCK_TRIES):
             yield
 
 
 @contextmanager
-def _flock(path: Path, *, blocking: bool = True) -> Iterator[None]:
+def _flock(path: Path, *, tries: int | None = None) -> Iterator[None]:
+    """Waits for ever without ``tries``."""
     with open(path, "w") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | (0 if blocking else fcntl.LOCK_NB))
-        except BlockingIOError:
-            raise UserError(f"{path.parent} is being run by another process. Wait for it, or stop it first.") from None
+        for left in range(tries or 1, 0, -1):
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | (fcntl.LOCK_NB if tries else 0))
+                break
+            except BlockingIOError:
+                if left == 1:
+                    raise RunBusy(f"{path.parent} is being run by another process. Wait for it, or stop it first.") from None
+                time.sleep(LOCK_PAUSE_S)
         yield
 
 

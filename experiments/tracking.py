@@ -1,12 +1,22 @@
-"""Optional mirrors of metrics.jsonl. The local file is the record; a tracker's failure never fails a run."""
+"""Optional mirrors of metrics.jsonl. The local file is the record; a tracker's failure never fails a run (docs/tracking.md)."""
 
 from __future__ import annotations
 
+import shutil
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import Any, Protocol
 
-from experiments.run_record import RunRecord
+from experiments import interruption
+from experiments.files import read_json, write_json
+from experiments.run_record import RunRecord, read_jsonl
+
+STEP = "train/step"
+FINISH_LIMIT_S = 60.0
+# A scheduler that asked the run to stop kills it soon; its record comes first.
+INTERRUPTED_FINISH_LIMIT_S = 5.0
 
 
 class Tracker(Protocol):
@@ -27,38 +37,94 @@ class NoTracker:
 
 
 class WandbTracker:
-    """logger=wandb. One wandb run per fingerprint (resumed, never duplicated); WANDB_MODE=offline works and syncs later."""
+    """logger=wandb. One wandb run per fingerprint, whatever the number of attempts.
+
+    Offline, one part holds the whole history: wandb's sync of a second part with the same id erases what the first one sent
+    (github.com/wandb/wandb/issues/5865). Online, rows that the server has are not sent again.
+    """
 
     def __init__(self, record: RunRecord):
         import wandb
 
-        digest = record.config["fingerprint"]
-        self._run = wandb.init(
-            project="graft",
-            id=digest[:16],
-            name=record.path.name,
-            resume="allow",
-            dir=str(record.path),
-            config=dict(record.config["recipe"]),
-            settings=wandb.Settings(silent=True),
-        )
+        name = run_id(record)
+        with interruption.shielded():  # wandb's helper process outlives a warning signal as the run does
+            self._run = wandb.init(
+                project="graft",
+                id=name,
+                name=record.path.name,
+                resume="allow",
+                dir=str(record.path),
+                config=dict(record.config["recipe"]),
+                settings=wandb.Settings(silent=True),
+            )
         self._failed = False
+        self._sent = 0 if self._run.offline else last_step(self._run.summary)
+        if self._run.offline:
+            for older in older_parts(record.path / "wandb", name, Path(self._run.dir).parent):
+                shutil.rmtree(older)
+        # Our own step axis: wandb drops rows whose step it has seen, and a resumed run repeats steps.
+        self._run.define_metric(STEP)
+        self._run.define_metric("*", step_metric=STEP)
+        for row in read_jsonl(record.path / "metrics.jsonl"):
+            self.log(row["step"], row)
 
     def log(self, step: int, metrics: Mapping[str, Any]) -> None:
-        if self._failed:
+        """Send one row, unless wandb has it."""
+        if self._failed or step <= self._sent:
             return
         try:
-            # Our own step axis: wandb drops rows whose step it has seen, and a resumed run repeats steps.
-            self._run.log({"train/step": step, **flatten(metrics)})
+            self._run.log({STEP: step, **flatten(metrics)})
+            self._sent = step
         except Exception as e:
             self._failed = True
             print(f"wandb stopped ({e!r}); metrics.jsonl goes on", file=sys.stderr)
 
     def close(self) -> None:
+        limit = INTERRUPTED_FINISH_LIMIT_S if interruption.received() else FINISH_LIMIT_S
+        problem = bounded(lambda: self._run.finish(quiet=True), limit)
+        if problem:
+            print(f"wandb did not finish cleanly ({problem})", file=sys.stderr)
+
+
+def run_id(record: RunRecord) -> str:
+    """The run's wandb id: the fingerprint's beginning, stored in ``wandb.json`` by the first attempt.
+
+    A person may change the file before a restart: wandb never takes the id of a run that was deleted on the server again.
+    """
+    file = record.path / "wandb.json"
+    if not file.exists():
+        write_json(file, {"id": record.config["fingerprint"][:16]})
+    return str(read_json(file)["id"])
+
+
+def last_step(summary: Mapping[str, Any]) -> int:
+    """The newest step that the server's summary of a resumed run names; 0 for a new run."""
+    value = summary.get(STEP)
+    return int(value) if isinstance(value, (int, float)) else 0
+
+
+def older_parts(directory: Path, name: str, current: Path) -> Iterator[Path]:
+    """Offline parts of run ``name`` other than ``current``."""
+    for part in sorted(directory.glob(f"offline-run-*-{name}")):
+        if part.resolve() != current.resolve():
+            yield part
+
+
+def bounded(call: Callable[[], object], seconds: float) -> str | None:
+    """Run ``call`` for at most so long; what went wrong, or None. A call that hangs is left behind."""
+    problems: list[str] = ["no answer within its time"]
+
+    def run() -> None:
         try:
-            self._run.finish(quiet=True)
+            call()
+            problems.clear()
         except Exception as e:
-            print(f"wandb did not finish cleanly ({e!r})", file=sys.stderr)
+            problems[0] = repr(e)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return problems[0] if problems else None
 
 
 def flatten(metrics: Mapping[str, Any]) -> dict[str, float]:

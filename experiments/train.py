@@ -10,6 +10,7 @@ import json
 import sys
 from collections.abc import Sequence
 
+from experiments import interruption
 from experiments.cli import run_hydra
 from experiments.config import Options, RunPlan, resolve
 from experiments.files import write_json
@@ -55,4 +56,5 @@ def task(overrides: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
+    interruption.install()
     sys.exit(run_hydra(task))

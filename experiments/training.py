@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from experiments import checkpoints
+from experiments import checkpoints, interruption
 from experiments.config import Options
 from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads, shared_verifier
 from experiments.evaluation import Sampler, average, sampler_of
 from experiments.files import JsonlWriter, write_json
-from experiments.run_record import RunRecord
+from experiments.interruption import Interrupted
+from experiments.run_record import RunRecord, read_jsonl
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
@@ -25,12 +27,12 @@ from graft.verifier import Verifier
 OnStep = Callable[[RunRecord, int, Mapping[str, Any]], None]
 
 
-def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
-    """Bring the run to its last step and write ``selected.json``. The caller holds ``record.lock()``.
+def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -> None:
+    """Bring the run to its last step and write ``selected.json``. The caller holds ``record.lock()``; ``attempt`` is its directory.
 
-    Interrupted anywhere and called again, it ends with the same metrics, rows and weights as an uninterrupted call.
+    Interrupted anywhere and called again, it ends with the same metrics, rows and weights as an uninterrupted call. Asked to stop
+    (``experiments.interruption``), it saves the finished step and raises Interrupted.
     """
-    attempt = record.new_attempt()
     set_threads(options.threads)
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
@@ -42,16 +44,18 @@ def train(record: RunRecord, options: Options, on_step: OnStep) -> None:
         directory, state = found
         for name, policy in policies.items():
             policy.load(directory / name)
-    record.set_status("running", attempt=int(attempt.name), step=state["step"], steps=total, reason=None)
+    record.set_status("running", step=state["step"], steps=total)
     verifier = shared_verifier()
     observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
     try:
         reference = reference_loader(record, options.model_paths, options.device)
         setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
         history = {name: tuple(rates) for name, rates in state["history"].items()}
+        observer.catch_up()
         cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
     finally:
         observer.close()
+    observer.prune_best()
     write_json(record.path / "selected.json", observer.selected())
     record.set_status("trained", step=total)
     for policy in policies.values():
@@ -88,25 +92,42 @@ class RunObserver:
         self.sampler: Sampler = sampler_of(self.record, self.options, verifier, samples=self.training["validation_samples"])
         self.tracker: Tracker = open_tracker(self.options.logger, self.record)
 
+    def catch_up(self) -> None:
+        """Stop if a signal came while everything was loaded; then do the validation that an interruption left out."""
+        interruption.check(f"step {self.state['step']}")
+        if self.state.get("validation_pending"):
+            self._validate(self.state["step"])
+            self.state["validation_pending"] = False
+
     def step_done(self, result: StepResult) -> None:
-        """Record one step."""
+        """Record one step; Interrupted, after a checkpoint, if a signal came."""
         started = time.perf_counter()
         trajectories.append(self.record.path / "trajectories", result.step, result.groups)
         self.metrics.append(result.metrics)
         self.tracker.log(result.step, result.metrics)
         seconds = dict(result.seconds) | {"recording": time.perf_counter() - started}
+        self.state["history"] = {name: list(rates) for name, rates in result.history.items()}
         last = result.step == self.attempt.total
+        unvalidated = None
         if last or result.step % self.training["validation_every"] == 0:
             started = time.perf_counter()
-            self._validate(result.step)
+            # A checkpoint whose validation was interrupted says where rows and best scores stood before it.
+            before = {"validation_offset": self.validation.sync(), "best": self.state["best"], "validation_pending": True}
+            try:
+                self._validate(result.step)
+            except Interrupted:  # it may take longer than a scheduler waits; the next attempt does it first
+                unvalidated = before
             seconds["validation"] = time.perf_counter() - started
-        if last or result.step % self.options.checkpoint_every == 0:
+        if last or interruption.received() or result.step % self.options.checkpoint_every == 0:
             started = time.perf_counter()
-            self.state["history"] = {name: list(rates) for name, rates in result.history.items()}
-            self._checkpoint(result.step)
+            self._checkpoint(
+                result.step, unvalidated or {"validation_offset": self.validation.sync(), "validation_pending": False}
+            )
             seconds["checkpoint"] = time.perf_counter() - started
         self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})
         self.attempt.on_step(self.record, self.attempt.total, result.metrics)
+        if self.state["step"] == result.step:  # else a signal came this moment: the next step ends with a checkpoint
+            interruption.check(f"step {result.step}")
 
     def _validate(self, step: int) -> None:
         """pass@1 of every model on the five benchmarks (logged) and on what ``selection`` selects by."""
@@ -127,13 +148,18 @@ class RunObserver:
                 self.state["best"] = self.state["best"] | {name: {"step": step, "score": decisive}}
                 checkpoints.save_weights(self.record.path / "best" / name, step, policy)
 
-    def _checkpoint(self, step: int) -> None:
-        self.state |= {"step": step, "metrics_offset": self.metrics.sync(), "validation_offset": self.validation.sync()}
+    def _checkpoint(self, step: int, validated: Mapping[str, Any]) -> None:
+        """``validated``: the part of the state that says how far validation came."""
+        self.state |= {"step": step, "metrics_offset": self.metrics.sync(), **validated}
         checkpoints.save(self.record.path / "checkpoints", step, self.policies, self.state)
         checkpoints.prune(self.record.path / "checkpoints", {step})
+        self.prune_best()
+        self.record.set_status("running", step=step)
+
+    def prune_best(self) -> None:
+        """Delete weights that no checkpoint names any more. Call when a checkpoint, or the run, is complete."""
         for name, best in self.state["best"].items():
             checkpoints.prune(self.record.path / "best" / name, {best["step"]})
-        self.record.set_status("running", step=step)
 
     def selected(self) -> dict[str, Any]:
         """The checkpoint of each model that evaluation uses, and the final weights' hash."""
@@ -147,21 +173,20 @@ class RunObserver:
         }
 
     def close(self) -> None:
-        for writer in (self.metrics, self.validation, self.timings):
-            writer.close()
-        self.tracker.close()
+        """Close everything, whatever one of them says: on a full disk closing fails too."""
+        with ExitStack() as stack:
+            for part in (self.tracker, self.timings, self.validation, self.metrics):
+                stack.callback(part.close)
 
 
 def compute_summary(record: RunRecord) -> dict[str, Any]:
     """compute.json: monotonic seconds by phase, summed over the attempts; repeated steps after a restart stand apart."""
-    from experiments.files import iter_jsonl
-
     phases: dict[str, float] = {}
     repeated = 0.0
     seen: dict[int, dict[str, float]] = {}
-    attempts = sorted((record.path / "attempts").iterdir(), key=lambda p: int(p.name))
+    attempts = record.attempts()
     for attempt in attempts:
-        for row in iter_jsonl(attempt / "steps.jsonl") if (attempt / "steps.jsonl").exists() else ():
+        for row in read_jsonl(attempt.path / "steps.jsonl"):
             if row["step"] in seen:  # the later attempt's step counts; the earlier one was lost with its process
                 repeated += sum(seen[row["step"]].values())
             seen[row["step"]] = row["seconds"]

@@ -76,15 +76,20 @@ class Worker:
             return self._process
         self.stop()
         limits = [str(self._memory_mb), str(math.ceil(self._timeout_s) + CPU_MARGIN_S)]
-        self._process = process = subprocess.Popen(
-            [sys.executable, "-P", __file__, *limits],  # -P: this folder's types.py must not shadow the standard one
-            bufsize=0,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            # A fixed hash seed: sympy's order of terms follows it. One thread: each one reserves address space.
-            env=os.environ | {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
-        )
+        # Blocked signals stay blocked in the worker, which so survives those that come before it can ignore them.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, IGNORED_SIGNALS)
+        try:
+            self._process = process = subprocess.Popen(
+                [sys.executable, "-P", __file__, *limits],  # -P: this folder's types.py must not shadow the standard one
+                bufsize=0,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                # A fixed hash seed: sympy's order of terms follows it. One thread: each one reserves address space.
+                env=os.environ | {"PYTHONHASHSEED": "0", "OPENBLAS_NUM_THREADS": "1"},
+            )
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         assert process.stdin is not None
         os.set_blocking(process.stdin.fileno(), False)  # a long answer must not wait for a worker that does not read
         try:

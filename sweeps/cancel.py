@@ -7,7 +7,6 @@ import platform
 import signal
 from collections.abc import Sequence
 
-from experiments.files import read_json
 from experiments.run_record import RunRecord
 from sweeps import slurm
 from sweeps.survey import track
@@ -30,9 +29,6 @@ def cancel(records: Sequence[RunRecord]) -> list[str]:
 
 def local_pid(record: RunRecord) -> int | None:
     """The process that has the run in hand, if it is one of this machine and no Slurm job's."""
-    starts = sorted((record.path / "attempts").glob("*/start.json"), key=lambda p: int(p.parent.name))
-    if not starts:
-        return None
-    start = read_json(starts[-1])
-    mine = start["host"] == platform.node() and not start.get("scheduler") and not (starts[-1].parent / "end.json").exists()
-    return int(start["pid"]) if mine else None
+    last = record.attempts()[-1:]
+    mine = [a for a in last if a.end is None and a.job is None and a.start.get("host") == platform.node()]
+    return int(mine[0].start["pid"]) if mine else None

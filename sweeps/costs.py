@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.files import canonical_json, read_json
-from experiments.run_record import RunRecord
+from experiments.run_record import RunRecord, trains
 
 REPORTED = Path(__file__).resolve().parent.parent / "paper_tables" / "reported" / "table5_compute.csv"
 PAPER_SCALE = "paper"
@@ -77,6 +77,6 @@ def estimate(cell: Mapping[str, Any], recipe: Mapping[str, Any], known: Mapping[
     """The cost of one run that is not done yet."""
     if found := known.get(recipe_key(recipe)):
         return Estimate(found[0], f"ledger of {found[1]}")
-    if cell["scale"] == PAPER_SCALE and recipe["method"]["name"] != "base":
+    if cell["scale"] == PAPER_SCALE and trains(recipe):
         return from_paper(recipe)
     return UNKNOWN

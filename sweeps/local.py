@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from experiments.errors import BUSY
+from experiments.errors import EXIT_BUSY
 from experiments.progress import Display, summary
 from experiments.run_record import RunRecord
 from sweeps.batches import Batch, Work, new_batch
@@ -122,7 +122,7 @@ def run_local(root: Path, works: Sequence[Work], jobs: int, code: Path, display:
 def _ended(job: LocalJob, display: Display) -> int:
     """Say how a process ended; its exit code, or 1 if a run is not done although it ended well."""
     code = job.process.returncode
-    if code == BUSY:
+    if code == EXIT_BUSY:
         wait_for_others(job.records, display)
         code = 0
     failed = [r for r in job.records if not r.done]

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from experiments.errors import UserError
 from experiments.files import write_json
-from experiments.run_record import provenance
+from experiments.run_record import code_version
 
 PROJECT = Path(__file__).resolve().parent.parent
 # What a run imports or reads; notebooks, tests and reports are not needed on a node.
@@ -53,7 +53,7 @@ def take(root: Path, *, require_clean: bool, project: Path = PROJECT) -> Path:
 
     UserError with ``require_clean`` when the tree differs from its commit, naming how to see the difference.
     """
-    code = {k: v for k, v in provenance().items() if k in ("commit", "dirty", "diff")}
+    code = code_version()
     if require_clean and (code["dirty"] or not code["commit"]):
         state = "differs from its commit (git diff HEAD shows how)" if code["commit"] else "is not a git checkout"
         raise UserError(f"require_clean: the code in {project} {state}; commit first, or launch without require_clean")

@@ -57,7 +57,10 @@ KILLS = {
 def test_killed_and_resumed_is_byte_identical(moment, whole, tmp_path):
     args = (*ARGS, f"runs_root={tmp_path}")
     assert kill_when(args, lambda: KILLS[moment](tmp_path)), "the run ended before it could be killed"
-    assert not RunRecord.open(only_run(tmp_path)).done
+    killed = RunRecord.open(only_run(tmp_path))
+    assert not killed.done
+    assert not killed.alive()
+    assert [a.reason for a in killed.attempts()] == [None]  # a process that died without a word is recognisable
     again = run("experiments.train", *args)
     assert again.returncode == 0, again.stderr
     assert results(only_run(tmp_path)) == results(whole)
@@ -102,7 +105,9 @@ def test_finished_run_is_reused(whole, tmp_path):
     assert again.returncode == 0
     assert "reused" in again.stdout
     assert results(whole) == before
-    assert len(list((whole / "attempts").iterdir())) == 2  # training and evaluation of the first call; none was added
+    (attempt,) = RunRecord.open(whole).attempts()  # training and evaluation of the first call; none was added
+    assert attempt.reason == "done"
+    assert {f.name for f in attempt.path.iterdir()} == {"start.json", "end.json", "steps.jsonl", "evaluation.json"}
 
 
 def test_missing_sample_is_never_done(whole, tmp_path):
