@@ -24,16 +24,12 @@ LAUNCHERS = ("local", "slurm", "basic")
 def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
     """Run ``task(overrides)`` under Hydra (so -m, --help and launchers work) and return the exit code."""
     sys.path.append(str(CONF.parent / "plugins"))  # Hydra finds launchers in packages named hydra_plugins only
-    if foreign := [a for a in sys.argv if a.partition("=")[0] == "hydra/launcher" and a.partition("=")[2] not in LAUNCHERS]:
-        print(
-            f"error: {foreign[-1]}: such a launcher composes the configuration on the node, when the job starts, so that an edited "
-            f"file would change a queued run. Use hydra/launcher= {', '.join(LAUNCHERS)}.",
-            file=sys.stderr,
-        )
+    try:
+        sys.argv = [sys.argv[0], *with_cluster(quote_numbers(sys.argv[1:]))]
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises instead of printing a trace and exiting with 1
-    sys.argv = [sys.argv[0], *quote_numbers(sys.argv[1:])]
-
     failures: list[int] = []
 
     @hydra.main(version_base="1.3", config_path=str(CONF), config_name="config")
@@ -58,6 +54,20 @@ def run_hydra(task: Callable[[Sequence[str]], None]) -> int:
         print(f"error: configuration: {e}\n(given: {' '.join(sys.argv[1:])})", file=sys.stderr)
         return EXIT_USER_ERROR
     return max(failures, default=0)
+
+
+def with_cluster(arguments: Sequence[str]) -> list[str]:
+    """The command line; hydra/launcher=slurm alone means cluster=slurm, too. UserError for launchers that are not the project's."""
+    chosen = [a.partition("=")[2] for a in arguments if a.partition("=")[0] == "hydra/launcher"]
+    if not chosen or chosen[-1] == "basic":
+        return list(arguments)
+    if chosen[-1] not in LAUNCHERS:
+        raise UserError(
+            f"hydra/launcher={chosen[-1]} would compose the configuration on the node, when the job starts, so that an edited file "
+            f"changes a queued run. Use one of {', '.join(LAUNCHERS)}."
+        )
+    named = any(a.startswith("cluster=") for a in arguments)
+    return [*arguments] if named else [*arguments, f"cluster={chosen[-1]}"]
 
 
 def existing_dir(path: str, what: str) -> Path:

@@ -14,40 +14,44 @@ from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig
 
-from experiments.compose import key_of
+from experiments.errors import UserError
 
 
 class SweepLauncher(Launcher):
-    """``cluster``: the cluster group's option unless the command line chooses one; the rest as for ``python -m sweeps launch``."""
+    """``scheduler``: what the chosen cluster must have; the rest as for ``python -m sweeps launch``."""
 
-    def __init__(self, cluster: str, jobs: int = 0, wait: bool = False, retry_failed: bool = False, require_clean: bool = False):
-        self.cluster = cluster
+    def __init__(
+        self, scheduler: str, jobs: int = 0, wait: bool = False, retry_failed: bool = False, require_clean: bool = False
+    ):
+        self.scheduler = scheduler
         self.options: dict[str, Any] = {"jobs": jobs, "wait": wait, "retry": retry_failed, "require_clean": require_clean}
 
     def setup(self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig) -> None:
         """Hydra's task function is not used: the jobs run ``experiments.job`` on frozen records."""
 
     def launch(self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int) -> Sequence[JobReturn]:
-        """Freeze and launch all jobs as one. Leaves with the worst exit code of the children."""
+        """Freeze and launch all jobs as one. Leaves with the worst exit code of the children, where there is one."""
         from experiments.config import load_config, resolve
         from experiments.progress import Display
         from sweeps.launch import How, launch
 
-        jobs = [self._with_cluster(list(job)) for job in job_overrides]
-        cluster = load_config(jobs[0]).cluster
-        runs = {plan.name: (plan, options) for job in jobs for plans, options in [resolve(job)] for plan in plans}
+        cluster = load_config(job_overrides[0]).cluster
+        if cluster.scheduler != self.scheduler:
+            raise UserError(
+                f"hydra/launcher={self.scheduler}, but cluster={cluster.name} has scheduler {cluster.scheduler}; choose one"
+            )
+        runs = {plan.name: (plan, options) for job in job_overrides for plans, options in [resolve(job)] for plan in plans}
         if any(options.dry_run for _, options in runs.values()):
-            print("\n".join(f"{o.experiment_root / name}" for name, (_, o) in runs.items()))
+            print("\n".join(str(options.experiment_root / name) for name, (_, options) in runs.items()))
         else:
             with Display() as display:
                 code = launch(runs, How(cluster, **self.options), display)
             if code:
                 raise SystemExit(code)
-        returns = [JobReturn(overrides=job, status=JobStatus.COMPLETED) for job in jobs]
-        for one in returns:
-            one.return_value = None
-        return returns
+        return [_returned(job) for job in job_overrides]
 
-    def _with_cluster(self, job: list[str]) -> list[str]:
-        chosen = any(key_of(o) == "cluster" for o in job)
-        return job if chosen else [f"cluster={self.cluster}", *job]
+
+def _returned(job: Sequence[str]) -> JobReturn:
+    returned = JobReturn(overrides=job, status=JobStatus.COMPLETED)
+    returned.return_value = None
+    return returned
