@@ -65,8 +65,8 @@ CONF
       "SocketsPerBoard=1 CoresPerSocket=$CPUS ThreadsPerCore=1 RealMemory=16000 Gres=gpu:fake:$GPUS State=UNKNOWN"
   done
   cat <<CONF
-PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 PriorityTier=10
-PartitionName=short Nodes=ALL MaxTime=2 DefaultTime=1 PriorityTier=10
+PartitionName=cpu Nodes=ALL Default=YES MaxTime=INFINITE DefaultTime=10 PriorityTier=10 PreemptMode=OFF
+PartitionName=short Nodes=ALL MaxTime=2 DefaultTime=1 PriorityTier=10 PreemptMode=OFF
 PartitionName=low Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=1 PreemptMode=REQUEUE GraceTime=15
 PartitionName=high Nodes=ALL MaxTime=INFINITE DefaultTime=10 PriorityTier=100 PreemptMode=OFF
 CONF
