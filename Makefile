@@ -19,7 +19,9 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table plan launch status cancel reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
+.PHONY: help setup table plan launch status cancel compare-seeds tiny-models clean-venv
+.PHONY: reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
+.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -75,6 +77,10 @@ check: $(STAMP) ## format, lint, types, import contracts, quick tests
 
 test: $(STAMP) ## all tests
 	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
+
+slurm-test: $(STAMP) ## the tests against a real Slurm on this machine (Debian; installs and starts it as root)
+	tests/slurm/cluster/install.sh
+	SLURM_TESTS=require $(PY) -m pytest tests/slurm
 
 bench-rollout: $(STAMP) ## our policy against TRL's GRPOTrainer in one run (installs TRL into its own .venv-bench)
 	test -x .venv-bench/bin/python || $(PYTHON) -m venv .venv-bench

@@ -1,0 +1,33 @@
+"""Tests against a real Slurm. They run under `make slurm-test` only; elsewhere they are skipped, and say so."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from tests.slurm import lab as labs
+
+SLURM_TESTS = os.environ.get("SLURM_TESTS", "")  # 1: skip where Slurm cannot be started; require: fail there
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what is marked slurm unless it was asked for."""
+    if SLURM_TESTS in ("1", "require"):
+        return
+    for item in items:
+        if item.get_closest_marker("slurm"):
+            item.add_marker(pytest.mark.skip(reason="needs a real Slurm: run make slurm-test"))
+
+
+@pytest.fixture(scope="session")
+def slurm_lab() -> Iterator[labs.Lab]:
+    """The running cluster, shared by all processes of the test session."""
+    lab = labs.find_or_start()
+    if isinstance(lab, str):
+        if SLURM_TESTS == "require":
+            pytest.fail(f"SLURM_TESTS=require, and {lab}", pytrace=False)
+        pytest.skip(lab)
+    yield lab
+    labs.release(lab)
