@@ -13,10 +13,13 @@ Modules that take seconds to import are imported inside functions, so that a sig
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -175,13 +178,32 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give run directories, or --batch")
     from experiments.progress import Display
 
-    with Display() as display:
+    with node_scratch(os.environ), Display() as display:
         try:
             return max([attempt(element, display) for element in wanted(args)])
         except Leaving as e:
             return leave(e)
         except Interrupted as e:  # before a run had begun
             return leave(Leaving(e.number, decide(e, ())))
+
+
+@contextmanager
+def node_scratch(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """A folder of this process below GRAFT_SCRATCH (a node-local disk; $VARIABLES are those of the node) as TMPDIR, removed at the
+    end. Nothing that a run must keep is ever there."""
+    if not (root := os.path.expandvars(environ.get("GRAFT_SCRATCH", ""))):
+        yield
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="graft-", dir=root)
+    except OSError as e:
+        raise SystemExit(f"cluster.scratch={root}: {e.strerror}; it must exist on every node that runs jobs") from e
+    environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def wanted(args: argparse.Namespace) -> list[Callable[[], Element]]:
