@@ -28,12 +28,16 @@ NAMED_IN_COMMENT = 100
 
 @dataclass(frozen=True)
 class Work:
-    """One element of a batch: a stage (all | train | evaluate) of a frozen run. ``after``: keys of the works it needs finished."""
+    """One element of a batch: a stage (all | train | evaluate) of a frozen run.
+
+    ``after``: keys of the works it needs finished; ``met``: those of them that are.
+    """
 
     record: RunRecord
     options: Options
     stage: str
     after: tuple[str, ...] = ()
+    met: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:

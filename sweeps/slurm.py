@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
@@ -21,10 +22,11 @@ ENDED = frozenset(
 
 @dataclass(frozen=True)
 class JobState:
-    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), and the reason it gives."""
+    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), the reason it gives, and the job's comment."""
 
     state: str
     reason: str = ""
+    comment: str = ""
 
     @property
     def in_flight(self) -> bool:
@@ -44,7 +46,7 @@ def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
     deadline = time.monotonic() + retry_s
     while True:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=clean_environment())
         except FileNotFoundError:
             raise UserError(
                 f"{command[0]} is not on PATH, so there is no Slurm here. Use CLUSTER=local, or a login node of the cluster."
@@ -59,6 +61,12 @@ def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
         if not unreachable(said) or time.monotonic() >= deadline:
             raise UserError(f"{command[0]}: {said}")
         time.sleep(2)
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what an enclosing job or a user's defaults would put into a submission."""
+    foreign = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_")
+    return {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not k.startswith(foreign)}
 
 
 def unreachable(said: str) -> bool:
@@ -80,11 +88,11 @@ def max_array_size() -> int:
 
 def queue() -> dict[str, JobState]:
     """task (``id`` or ``id_element``) -> state, of all jobs of this user that the controller still knows."""
-    fields = SEPARATOR.join(["%i", "%T", "%r"])
+    fields = SEPARATOR.join(["%i", "%T", "%r", "%k"])
     states = {}
     for line in call(["squeue", "--me", "-h", "-r", "-t", "all", "-o", fields]).splitlines():
-        task, state, reason = line.split(SEPARATOR)
-        states[task.strip()] = JobState(state.strip(), reason.strip())
+        task, state, reason, comment = (field.strip() for field in line.split(SEPARATOR, 3))
+        states[task] = JobState(state, reason, comment)
     return states
 
 

@@ -54,7 +54,7 @@ def track(root: Path, *, adopt: bool = False) -> dict[str, Tracked]:
     states: dict[str, JobState] = {}
     if on_slurm:
         batches = _with_ids(batches, adopt)
-        states = slurm.queue()
+        states = _own(slurm.queue(), batches)
     works = [(f"{e['fingerprint']}:{e['stage']}", b, k) for b in batches for k, e in enumerate(b.elements)]
     newest = {key: (b, k) for key, b, k in works}
     unknown = {b.job_id for b, k in newest.values() if b.job_id and b.task(k) not in states and not _done(b.elements[k])}
@@ -62,6 +62,12 @@ def track(root: Path, *, adopt: bool = False) -> dict[str, Tracked]:
     # A job that is still in the queue matters more than a younger one that ended.
     newest |= {key: (b, k) for key, b, k in works if b.job_id and (state := states.get(b.task(k))) and state.in_flight}
     return {key: Tracked(b, k, states.get(b.task(k)) if b.job_id else None) for key, (b, k) in newest.items()}
+
+
+def _own(states: Mapping[str, JobState], batches: Sequence[Batch]) -> dict[str, JobState]:
+    """Without jobs that only have the number of one of ours: a controller that lost its state gives numbers out again."""
+    owners = {b.job_id: b.id for b in batches if b.job_id}
+    return {t: s for t, s in states.items() if s.comment.split()[1:2] == [owners.get(t.partition("_")[0])]}
 
 
 def _with_ids(batches: Sequence[Batch], adopt: bool) -> list[Batch]:
