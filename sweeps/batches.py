@@ -44,6 +44,12 @@ class Work:
         return str(self.record.config["fingerprint"])
 
     @property
+    def size(self) -> int:
+        """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
+        recipe = self.record.config["recipe"]
+        return len(recipe["models"]) * recipe["method"]["n"] if self.record.trains else 0
+
+    @property
     def key(self) -> str:
         return f"{self.fingerprint}:{self.stage}"
 
@@ -159,7 +165,7 @@ def script_text(batch: Batch, script: Script) -> str:
         *([f"--dependency=afterok:{':'.join(script.dependency)}", "--kill-on-invalid-dep=yes"] if script.dependency else []),
         *c.extra,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -eu", "trap '' USR2", *c.setup]
+    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -e", "trap '' USR2", *c.setup]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in variables(script).items()]
     code = shlex.quote(str(script.code.resolve()))
     lines += [f"cd {code}"]

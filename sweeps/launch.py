@@ -174,7 +174,7 @@ def grouped(
 ) -> dict[tuple[Resources, tuple[str, ...]], list[Work]]:
     """Works by (resources, tasks that must end well first). Needs that are complete are no dependency."""
     groups: dict[tuple[Resources, tuple[str, ...]], list[Work]] = {}
-    for w in works:
+    for w in sorted(works, key=lambda w: w.size, reverse=True):  # the longest first, as an array starts in order
         after = tuple(tasks[key] for key in w.after if key in tasks)
         groups.setdefault((resources_of(w, cluster), after), []).append(w)
     return groups

@@ -92,7 +92,7 @@ def queue() -> dict[str, JobState]:
     states = {}
     for line in call(["squeue", "--me", "-h", "-r", "-t", "all", "-o", fields]).splitlines():
         task, state, reason, comment = (field.strip() for field in line.split(SEPARATOR, 3))
-        states[task] = JobState(state, reason, comment)
+        states[task] = JobState(state, "" if reason == "None" else reason, comment)
     return states
 
 
@@ -131,4 +131,4 @@ def cancel(tasks: Sequence[str]) -> None:
 def last_words(states: Mapping[str, JobState], task: str) -> str:
     """How a task ended, in words."""
     state = states.get(task)
-    return "" if state is None else state.state + (f" ({state.reason})" if state.reason not in ("", "None") else "")
+    return "" if state is None else state.state + (f" ({state.reason})" if state.reason else "")
