@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -126,9 +126,3 @@ def cancel(tasks: Sequence[str]) -> None:
     """Cancel exactly these tasks."""
     for start in range(0, len(tasks), 500):
         call(["scancel", *tasks[start : start + 500]])
-
-
-def last_words(states: Mapping[str, JobState], task: str) -> str:
-    """How a task ended, in words."""
-    state = states.get(task)
-    return "" if state is None else state.state + (f" ({state.reason})" if state.reason else "")
