@@ -9,6 +9,7 @@ JOBS ?= 0
 SEEDS ?= 0
 PAIRS ?=
 ROWS ?=
+REPORTED ?=
 FORMAT ?= term
 PYTHON ?= python3.11
 VENV := .venv
@@ -17,7 +18,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
+.PHONY: help setup table reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra compare-seeds audit-paper claims check test bench-rollout bench-verifier setup-eval eval-test tiny-models clean-venv
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -49,6 +50,12 @@ table: $(STAMP)
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
 	@$(PY) -m sweeps.launch table2 --scale $(SCALE) --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
+
+audit-paper: $(STAMP) ## what the paper's printed numbers say about each other
+	@$(PY) -m analysis audit-paper
+
+claims: $(STAMP) ## the paper's claims against the runs on record [SCALE=] [SEEDS="0 1 2"], or with REPORTED=1 against its own numbers
+	@$(PY) -m analysis claims $(if $(REPORTED),--reported,--scale $(SCALE) --seeds $(SEEDS))
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests
 	$(VENV)/bin/ruff format --check .

@@ -4,6 +4,7 @@
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis audit-paper``: what the paper's printed numbers say about each other.
+``python -m analysis claims [--reported]``: the paper's claims against the runs on record, or against its own numbers.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, clipping, curves, exchange, import_lm_eval, layout, quality, tables
+from analysis import audit, claims, clipping, curves, exchange, import_lm_eval, layout, quality, tables
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -32,6 +33,7 @@ COMMANDS = {
     "quality": quality.main,
     "import-lm-eval": import_lm_eval.main,
     "audit-paper": audit.main,
+    "claims": claims.main,
 }
 # kind -> (load spec, the paper's values, ours, page, csv)
 KINDS = {

@@ -58,10 +58,17 @@ def verdict_of(computed: float, printed: str, slack: float = 0.0) -> Verdict:
     return "after rounding" if off <= half_unit(printed) + slack + EPSILON else "does not hold"
 
 
+def beside(computed: float, printed: str, digits: int = 4) -> str:
+    """ "0.4446 against 0.45": up to ``digits`` decimals, and no fewer than were printed."""
+    least = len(printed.partition(".")[2])
+    whole, _, decimals = f"{computed:.{max(digits, least)}f}".partition(".")
+    kept = decimals[:least] + decimals[least:].rstrip("0")
+    return f"{whole}{'.' if kept else ''}{kept} against {printed}"
+
+
 def against(what: str, computed: float, printed: str, *, slack: float = 0.0, digits: int = 4) -> Comparison:
     """A recomputed number beside the printed one."""
-    text = f"{computed:.{digits}f}".rstrip("0").rstrip(".") + f" against {printed}"
-    return Comparison(what, text, verdict_of(computed, printed, slack), computed - float(printed))
+    return Comparison(what, beside(computed, printed, digits), verdict_of(computed, printed, slack), computed - float(printed))
 
 
 def at_most(what: str, value: float, limit: float, slack: float) -> Comparison:

@@ -41,6 +41,7 @@ class Value:
     ``std`` is the sample std (n - 1) over ``n`` replicates, None if there is one replicate or it is not known; ``noise`` names the
     replicates. ``counted``: a setting, cost or token count of one run, which has no replicates and takes no part in noise.
     ``half_unit``: half of the last printed digit, 0 if not rounded. ``runs``: what stands behind it, run directories or files.
+    ``origin``: cells with the same one are one measurement under several names (a GRPO run in two pairs); "" is none but its own.
     """
 
     mean: float
@@ -50,6 +51,7 @@ class Value:
     counted: bool = False
     half_unit: float = 0.0
     runs: tuple[str, ...] = ()
+    origin: str = ""
 
     @property
     def printed(self) -> str:
@@ -96,10 +98,7 @@ Expression = Leaf | Constant | Operation
 
 @dataclass(frozen=True)
 class Number:
-    """Value of an expression with its derivative by every cell in it: what noise and rounding of the cells do to it, to first order.
-
-    A cell that enters twice (the same GRPO run in two pairs) has one slope, so its noise is counted once and with its sign.
-    """
+    """Value of an expression with its derivative by every cell in it: what noise and rounding of the cells do to it, to first order."""
 
     value: float
     slopes: Mapping[Key, float] = field(default_factory=dict)
@@ -187,7 +186,7 @@ def half_width(number: Number, values: Mapping[Key, Value]) -> float | None:
     Standard error sqrt(sum (slope * std)^2 / n), cells independent, times Student's quantile with the fewest degrees of freedom
     among the cells: Welch's interval on its cautious side. It shows the replicates' noise and no other (``noise_words``).
     """
-    used = [(slope, values[key]) for key, slope in number.slopes.items() if slope and not values[key].counted]
+    used = [(slope, value) for slope, value in _by_origin(number, values) if not value.counted]
     if any(v.std is None or v.n < 2 for _, v in used):
         return None
     variance = sum((slope * v.std) ** 2 / v.n for slope, v in used)
@@ -196,9 +195,20 @@ def half_width(number: Number, values: Mapping[Key, Value]) -> float | None:
 
 def rounding_slack(number: Number, values: Mapping[Key, Value]) -> float:
     """How far the number can be from that of the unrounded cells, to first order."""
-    return sum(abs(slope) * values[key].half_unit for key, slope in number.slopes.items())
+    return sum(abs(slope) * value.half_unit for slope, value in _by_origin(number, values))
 
 
-def noise_words(cells: Sequence[Value]) -> str:
-    """Which replicates the spread of these cells is over."""
-    return "; ".join(dict.fromkeys(v.noise for v in cells if v.noise and not v.counted))
+def _by_origin(number: Number, values: Mapping[Key, Value]) -> list[tuple[float, Value]]:
+    """(slope, value) of every measurement. One that enters twice has the sum of its slopes: its noise is shared, not averaged out."""
+    slopes: dict[str | Key, float] = {}
+    measured: dict[str | Key, Value] = {}
+    for key, slope in number.slopes.items():
+        name = values[key].origin or key
+        slopes[name] = slopes.get(name, 0.0) + slope
+        measured[name] = values[key]
+    return [(slope, measured[name]) for name, slope in slopes.items() if slope]
+
+
+def noise_words(cells: Sequence[Value]) -> tuple[str, ...]:
+    """Which replicates the spread of these cells is over, each said once."""
+    return tuple(dict.fromkeys(v.noise for v in cells if v.noise and not v.counted))

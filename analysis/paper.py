@@ -111,7 +111,9 @@ def _cells(layout: Layout, line: Mapping[str, str]) -> Iterator[tuple[Key, Value
         mean, std = (line[column] for column in layout.scores)
         n, noise = layout.replicates
         column = AVERAGE if benchmark == REPORTED_AVERAGE else benchmark
-        value = Value(float(mean), float(std), n, noise, False, half_unit(mean), (layout.file,))
+        # GRPO trains a model alone: its run is printed in several pairs.
+        origin = f"{layout.table} {row} {receiver} {column}" if row.startswith("grpo") else ""
+        value = Value(float(mean), float(std), n, noise, half_unit=half_unit(mean), runs=(layout.file,), origin=origin)
         yield Key(layout.table, row, column, receiver, pair), value
     for file_column, column in layout.single.items():
         if layout.table == "table9":
