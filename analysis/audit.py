@@ -12,17 +12,24 @@ from pathlib import Path
 
 from analysis import audit_costs, audit_scores
 from analysis.audit_check import ORDER, Check
+from analysis.claim_spec import load_claims
 from analysis.listing import FORMATS, Listing, print_listing
 from analysis.paper import load_reported
 
-REPORTED = Path(__file__).resolve().parent.parent / "paper_tables" / "reported"
-# Each makes named checks of the printed numbers.
+TABLES = Path(__file__).resolve().parent.parent / "paper_tables"
+# Each makes named checks of (the printed numbers, the claims that name numbers of the text).
 BUILDERS = (*audit_scores.BUILDERS, *audit_costs.BUILDERS)
 NOTES = (
     "exact: the printed numbers give the printed one. after rounding: they round to it (a half either way), or differ from it by no "
     "more than the rounding of the numbers that go in, where those are known to enter unrounded (averages, training means). does not hold: neither.",
     "What is recomputed is recomputed from printed numbers. Nothing here was measured.",
 )
+
+
+def audit(tables: Path) -> list[Check]:
+    """All checks of the files in a folder like paper_tables."""
+    reported, claims = load_reported(tables / "reported"), load_claims(tables / "claims.yaml")
+    return [check for build in BUILDERS for check in build(reported, claims)]
 
 
 def listing(checks: Sequence[Check], every: bool) -> Listing:
@@ -44,9 +51,7 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m analysis audit-paper", description=__doc__)
     parser.add_argument("--format", choices=FORMATS, default="term", help="what is printed (default: term)")
     parser.add_argument("--all", action="store_true", help="every comparison, not only a line per check")
-    parser.add_argument("--reported", type=Path, default=REPORTED, help="folder of the paper's values")
+    parser.add_argument("--tables", type=Path, default=TABLES, help="folder with claims.yaml and reported/")
     args = parser.parse_args(argv)
-    reported = load_reported(args.reported)
-    checks = [check for build in BUILDERS for check in build(reported)]
-    print_listing(listing(checks, args.all), args.format)
+    print_listing(listing(audit(args.tables), args.all), args.format)
     return 0

@@ -7,6 +7,7 @@ from math import ceil, floor, sqrt
 
 from analysis.audit_check import Check, Comparison, against, at_most, unknown
 from analysis.cells import EPSILON, Key, Value
+from analysis.claim_spec import Claim
 from analysis.paper import Reported
 from analysis.spec import AVERAGE
 
@@ -42,7 +43,7 @@ def _place(key: Key) -> str:
     return " ".join(x for x in (key.row, key.receiver, f"pair {key.pair}" if key.pair else "") if x)
 
 
-def averages(reported: Reported) -> list[Check]:
+def averages(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """Each printed average is the unweighted mean of its five benchmarks. It was taken of unrounded ones: their rounding is granted."""
     checks = []
     for table in FULL_TABLES:
@@ -55,7 +56,7 @@ def averages(reported: Reported) -> list[Check]:
     return checks
 
 
-def differences(reported: Reported) -> list[Check]:
+def differences(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """Each printed difference is that of the printed averages from the reference row."""
     checks = []
     for table, reference in REFERENCE.items():
@@ -69,7 +70,7 @@ def differences(reported: Reported) -> list[Check]:
     return checks
 
 
-def repeats(reported: Reported) -> list[Check]:
+def repeats(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """A run that several tables print has the same mean and std in all of them."""
     found: dict[tuple[str, str], list[Comparison]] = {}
     for key, value in reported.cells.items():
@@ -103,7 +104,7 @@ def _step(column: str, runs: int) -> float:
     return 100 / (items * 8 * runs)
 
 
-def grids(reported: Reported) -> list[Check]:
+def grids(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """A mean of k correct of N responses is a multiple of 100 / N. Where that is wider than the print, not every number can occur.
 
     MATH500's 0.005 is no wider than the print, so it is left out; so is Minerva's over the 15 runs of table 4.
@@ -126,7 +127,7 @@ def grids(reported: Reported) -> list[Check]:
     return checks
 
 
-def divisor(reported: Reported) -> list[Check]:
+def divisor(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """Which divisor the std over five evaluation runs has: with 30 or 40 items few stds are possible at all (necessary conditions)."""
     cells = {
         (key.column, value.printed, f"{value.std:.2f}"): value
@@ -160,7 +161,7 @@ def possible_std(value: Value, step: float, divisor: int) -> bool:
     )
 
 
-def first_runs(reported: Reported) -> list[Check]:
+def first_runs(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """Table 1 can be one of table 4's three runs: one of n values lies within (n - 1) / sqrt(n) sample stds of their mean."""
     found = []
     for pair, receiver in BLOCKS:
@@ -175,7 +176,7 @@ def first_runs(reported: Reported) -> list[Check]:
     return [Check("training runs", "table 1 can be one of the three runs of table 4", tuple(found))]
 
 
-def gains_over_runs(reported: Reported) -> list[Check]:
+def gains_over_runs(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """The gain over GRPO that table 1 prints, beside that of the three training runs, block by block."""
     found, above = [], 0
     for pair, receiver in BLOCKS:
@@ -187,7 +188,7 @@ def gains_over_runs(reported: Reported) -> list[Check]:
     return [Check("training runs", "gain over GRPO on three runs is that of table 1", tuple(found), remark)]
 
 
-def markers(reported: Reported) -> Sequence[Check]:
+def markers(reported: Reported, claims: Sequence[Claim]) -> list[Check]:
     """Daggers and bold of table 1: the rule is not among the transcribed facts, and four marks are unreadable."""
     return [Check("markers", "daggers and bold of table 1", (unknown("rule", "the caption's rule is not in paper_tables"),))]
 

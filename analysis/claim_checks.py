@@ -89,6 +89,10 @@ def _interval(number: Number, values: Values) -> str:
     return f"[{number.value - half:.2f}, {number.value + half:.2f}]" if half else ""
 
 
+def _of(label: str) -> str:
+    return f"{label} " if label else ""
+
+
 Ruled = tuple[Verdict, str, str]
 
 
@@ -196,9 +200,10 @@ def _near(check: Check, numbers: Labelled, values: Values, source: Source) -> Ru
 
 def _zero(check: Check, numbers: Labelled, values: Values, source: Source) -> Ruled:
     odd = [(label, n) for label, n in numbers if abs(n.value) > EPSILON]
-    text = f"{len(numbers) - len(odd)} of {len(numbers)} equal" + (
-        f"; {odd[0][0]} differs by {odd[0][1].value:.3g}" if odd else ""
-    )
+    text = f"{len(numbers) - len(odd)} of {len(numbers)} equal"
+    if odd:
+        label, number = odd[0]
+        text += f"; {_of(label)}off by {number.value:.3g}"
     return FAILS if odd else HOLDS, text, ""
 
 
@@ -212,13 +217,13 @@ def _reachable(check: Check, numbers: Labelled, values: Values, source: Source) 
     for (label, number), (_, expression) in zip(numbers, check.items, strict=True):
         one, many = (values[leaf.key] for leaf in expression.arguments)
         if many.std is None:
-            return MISSING, f"{label}: one run has no spread", ""
+            return MISSING, f"{_of(label)}one run has no spread", ""
         factor = (many.n - 1) / sqrt(many.n)
         rounding = one.half_unit + many.half_unit + factor * many.half_unit
         worst.append((abs(number.value) - factor * many.std - rounding, label))
     over, label = max(worst)
     failed = sum(w > EPSILON for w, _ in worst)
-    text = f"{len(worst) - failed} of {len(worst)} possible" + (f"; {label} by {over:.3g} too far" if failed else "")
+    text = f"{len(worst) - failed} of {len(worst)} possible" + (f"; {_of(label)}too far by {over:.3g}" if failed else "")
     return FAILS if failed else HOLDS, text, ""
 
 

@@ -6,12 +6,13 @@ A verdict never rests on a missing cell. Ends with 0 whatever holds; 2 for a fil
 from __future__ import annotations
 
 import argparse
+import sys
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.cells import Source
-from analysis.claim_checks import ORDER, Finding, Judged, judge_claim
+from analysis.claim_checks import ORDER, SKIPPED, Finding, Judged, judge_claim
 from analysis.claim_spec import load_claims
 from analysis.collect import open_runs
 from analysis.footer import SCALES, scale_note
@@ -27,6 +28,7 @@ NOTES = (
     "noise could hide). fails: not true of them. not enough data: a cell is missing, or no cell says it. A claim is as good as its worst check.",
     "[low, high]: 95 % interval from the stds of the cells over their replicates (Student, Welch's with the fewest degrees of freedom), cells "
     "independent. No correction for the number of claims.",
+    "The spread over evaluation runs of one checkpoint leaves out the noise between training runs.",
     "(beside: ...) is no part of the verdict.",
 )
 
@@ -46,10 +48,12 @@ def listing(judged: Sequence[Judged], source: Source, form: str, notes: Sequence
 
 
 def _say(findings: Sequence[Finding], verdict: str) -> str:
-    """The findings in one line; each says its own verdict where it is not the claim's."""
-    return "; ".join(
-        " ".join(x for x in (f.numbers, f.interval, "" if f.verdict == verdict else f"({f.verdict})") if x) for f in findings
-    )
+    """The findings in one line; each says its own verdict where it is not the claim's. Uncompared numbers are said once."""
+    compared = [f for f in findings if f.verdict != SKIPPED]
+    said = [" ".join(x for x in (f.numbers, f.interval, "" if f.verdict == verdict else f"({f.verdict})") if x) for f in compared]
+    if skipped := len(findings) - len(compared):
+        said.append(f"{skipped} number{'s' * (skipped > 1)} of the paper's scale not compared")
+    return "; ".join(said)
 
 
 def _short(judged: Judged) -> tuple[str, ...]:
@@ -108,8 +112,11 @@ def _source(args: argparse.Namespace) -> tuple[Source, tuple[str, ...]]:
         return load_reported(args.tables / "reported"), (why,)
     if len(set(args.seeds)) != len(args.seeds):
         raise UserError(f"--seeds {args.seeds} names one twice; two training runs with one seed are one run")
-    records = Records(open_runs(args.root / args.experiment), args.scale, args.seeds, args.tables / "specs", args.methods)
+    found = open_runs(args.root / args.experiment)
+    if not found:
+        print(f"No run directory under {args.root / args.experiment} (see --root and --experiment).", file=sys.stderr)
+    records = Records(found, args.scale, args.seeds, args.tables / "specs", args.methods)
     notes = [scale_note(args.scale, paper=False)]
     if records.comparison == "direction":
-        notes.append("not compared: a number of the paper's own scale. Signs and orders are compared.")
+        notes.append("A number of the paper is its own scale's and is not compared; signs and orders are.")
     return records, tuple(notes)

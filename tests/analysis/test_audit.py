@@ -12,19 +12,18 @@ import numpy as np
 import pytest
 
 from analysis.__main__ import main
-from analysis.audit import BUILDERS
+from analysis.audit import audit
 from analysis.audit_check import Check, Comparison, against, at_most, unknown, verdict_of
 from analysis.audit_scores import possible_std
 from analysis.cells import Value
-from analysis.paper import half_unit, load_reported
+from analysis.paper import half_unit
 
-REPORTED = Path(__file__).resolve().parents[2] / "paper_tables" / "reported"
+TABLES = Path(__file__).resolve().parents[2] / "paper_tables"
 
 
 @pytest.fixture(scope="module")
 def checks() -> dict[str, Check]:
-    reported = load_reported(REPORTED)
-    return {f"{c.group}: {c.name}": c for build in BUILDERS for c in build(reported)}
+    return {f"{c.group}: {c.name}": c for c in audit(TABLES)}
 
 
 @pytest.mark.parametrize(
@@ -84,21 +83,20 @@ def _value(mean: float, std: float) -> Value:
 def test_what_the_papers_numbers_say(checks: dict[str, Check]):
     verdicts = {name: c.verdict for name, c in checks.items()}
     assert {name for name, v in verdicts.items() if v == "does not hold"} == {
-        "text: compute over GRPO n=32",
-        "text: the mean gain on three training runs",
-        "text: the same share without pair 3 smollm3-3b, %",
-        "text: the text's share, 84 %, in each block",
+        "text: C18 GRAFT pair mean above that of GRPO n=32 at this share of it…",
+        "text: C01 beside it: mean of three training runs",
+        "text: C22 beside it: without SmolLM3-3B in pair 3",
+        "text: C22 the share of the text in each block, %",
         "training runs: gain over GRPO on three runs is that of table 1",
         "clipping: table 9: shares of steps with zero clipping are k/96",
     }
     assert all(v == "exact" for name, v in verdicts.items() if name.startswith(("differences", "repeats")))
     # 40.9 / 92.0 = 0.44457; the largest it can be is 40.95 / 91.95 = 0.44535.
-    compute = checks["text: compute over GRPO n=32"]
-    assert compute.numbers == "0.4446 against 0.45"
-    assert "0.4438 to 0.4454" in compute.remark
+    compute = checks["text: C18 GRAFT pair mean above that of GRPO n=32 at this share of it…"].comparisons[1]
+    assert compute.numbers == "0.4446 against 0.45 (unrounded inputs allow 0.4438 to 0.4454)"
     # Gains of stored logs without pair 3 smollm3-3b: 2.68 + 1.81 + 1.90 + 1.43 + 0.80 = 8.62; online 4.46 + 2.24 + 2.29 + 1.58 + 1.42
     # = 11.99; 8.62 / 11.99 = 0.71893.
-    assert checks["text: the same share without pair 3 smollm3-3b, %"].numbers == "71.8932 against 84"
+    assert checks["text: C22 beside it: without SmolLM3-3B in pair 3"].numbers == "71.8932 against 84"
     std = checks["std: AIME and AMC stds that five runs can give with n - 1 as divisor"]
     assert (std.numbers, std.remark[:35]) == ("181 against 181", "with n as divisor only 78 of the 18")
     # Every printed average is compared: 27 + 12 + 18 + 26 + 16 rows.
@@ -109,14 +107,13 @@ def test_what_the_papers_numbers_say(checks: dict[str, Check]):
 
 
 def test_one_changed_digit_is_found_where_it_enters(tmp_path: Path, checks: dict[str, Check]):
-    folder = tmp_path / "reported"
-    shutil.copytree(REPORTED, folder)
+    shutil.copytree(TABLES, tmp_path / "tables")
+    folder = tmp_path / "tables" / "reported"
     file = folder / "table7_ablation_full.csv"
     line = "7,1,smollm3-3b,reference,full,0.8,aime2024,14.42,1.49,"
     assert line in file.read_text()
     file.write_text(file.read_text().replace(line, line.replace("14.42", "14.92")))
-    reported = load_reported(folder)
-    changed = {f"{c.group}: {c.name}": c for build in BUILDERS for c in build(reported)}
+    changed = {f"{c.group}: {c.name}": c for c in audit(tmp_path / "tables")}
     assert {name for name in checks if checks[name].verdict != changed[name].verdict} == {
         "averages: table7: mean of the five benchmarks",
         "repeats: table7 repeats table1",
@@ -131,7 +128,9 @@ def test_the_command_prints_all_formats_and_ends_with_0(capsys):
     rows = list(csv.DictReader(io.StringIO(capsys.readouterr().out)))
     assert {row["verdict"] for row in rows} == {"exact", "after rounding", "does not hold", "cannot be checked"}
     assert main(["audit-paper", "--format", "md"]) == 0
-    assert "| 0.4446 against 0.45 | does not hold |" in capsys.readouterr().out
+    assert (
+        "C18 compute: 0.4446 against 0.45 (unrounded inputs allow 0.4438 to 0.4454) | does not hold |" in capsys.readouterr().out
+    )
     assert main(["audit-paper"]) == 0
     assert "does not hold" in capsys.readouterr().out
     assert main(["audit-paper", "--all", "--format", "csv"]) == 0
@@ -153,14 +152,14 @@ def test_the_command_prints_all_formats_and_ends_with_0(capsys):
     ],
 )  # fmt: skip
 def test_a_file_that_cannot_be_read_ends_with_2(tmp_path: Path, capsys, file: str, edit: tuple[str, str] | None, message: str):
-    folder = tmp_path / "reported"
-    shutil.copytree(REPORTED, folder)
+    shutil.copytree(TABLES, tmp_path / "tables")
+    folder = tmp_path / "tables" / "reported"
     if edit is None:
         (folder / file).unlink()
     else:
         assert edit[0] in (folder / file).read_text()
         (folder / file).write_text((folder / file).read_text().replace(edit[0], edit[1], 1))
-    assert main(["audit-paper", "--reported", str(folder)]) == 2
+    assert main(["audit-paper", "--tables", str(tmp_path / "tables")]) == 2
     err = capsys.readouterr().err
     assert file in err
     assert message in err
