@@ -1,5 +1,7 @@
 """``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv.
 
+``python -m analysis figure1 --scale cpu --out reports``: a figure as .pdf, .png and .csv; without ``--out`` what it would show.
+
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
@@ -15,7 +17,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, clipping, compute, curves, exchange, import_lm_eval, layout, quality, tables
+from analysis import audit, claims, clipping, compute, curves, exchange, figures, import_lm_eval, layout, quality, tables
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -45,7 +47,7 @@ KINDS = {
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
-    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2")
+    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2 or figure3a")
     parser.add_argument("--scale", choices=sorted(SCALES), default="cpu")
     parser.add_argument("--format", choices=["term", "md", "tex", "csv"], default="term", help="what is printed (default: term)")
     parser.add_argument("--source", choices=["runs", "reported"], default="runs", help="reported: what the paper printed")
@@ -53,25 +55,40 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--experiment", default="paper", help="folder of the runs under --root (default: paper)")
     parser.add_argument("--seed", type=int, default=0, help="training seed (default: 0)")
     parser.add_argument("--over-seeds", action="store_true", help="every pair and training seed on record, to the terminal")
-    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv}")
+    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv} or <figure>.{pdf,png,csv}")
     parser.add_argument("--specs", type=Path, default=PROJECT / "paper_tables/specs", help="folder of the table specs")
     parser.add_argument("--methods", type=Path, default=PROJECT / "sweeps/conf/method", help="folder with one YAML per method")
     return parser.parse_args(argv)
 
 
-def build(args: argparse.Namespace) -> tuple[Page, str]:
-    """The page of a table and its CSV. The spec's ``kind`` says what kind of table it is (none: pass@1)."""
+def build(args: argparse.Namespace) -> tuple[Page, str, list[Path]]:
+    """The page of a table or figure, its CSV, and the files written. The spec's ``kind`` says what it is (none: a table of pass@1)."""
     _, given = read_spec(args.table, args.specs)
     kind = given.get("kind", PASS_AT_1)
+    if kind in figures.FIGURES:
+        return build_figure(args)
     if kind not in KINDS:
-        raise UserError(f"{args.table}: kind {kind!r} is not known; known are {', '.join(KINDS)}")
+        raise UserError(f"{args.table}: kind {kind!r} is not known; known are {', '.join((*KINDS, *figures.FIGURES))}")
     load, from_reported, from_runs, to_page, to_csv = KINDS[kind]
     spec = load(args.table, args.specs)
     if args.source == "reported":
         table = from_reported(spec)
     else:
         table = from_runs(spec, records_of(args), scale=args.scale, seed=args.seed, methods=args.methods)
-    return to_page(table), to_csv(table)
+    page, csv = to_page(table), to_csv(table)
+    return page, csv, write_all(page, csv, args.out) if args.out else []
+
+
+def build_figure(args: argparse.Namespace) -> tuple[Page, str, list[Path]]:
+    """As ``build``."""
+    if args.format == "tex":
+        raise UserError(f"{args.table} is a figure and has no LaTeX form; include the PDF that --out writes")
+    spec = figures.load_spec(args.table, args.specs)
+    query = None
+    if args.source == "runs":
+        query = figures.Query(records_of(args), args.scale, args.seed, args.methods)
+    data = figures.build(spec, query)
+    return figures.to_page(data), figures.to_csv(data), figures.write_figure(data, args.out) if args.out else []
 
 
 def records_of(args: argparse.Namespace) -> list[RunRecord]:
@@ -94,8 +111,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             spec = load_spec(args.table, args.specs)
             print_seeds(seed_rows(spec, records_of(args), scale=args.scale, methods=args.methods), args.scale)
             return 0
-        page, csv = build(args)
-        written = write_all(page, csv, args.out) if args.out else []
+        page, csv, written = build(args)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
