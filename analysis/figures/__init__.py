@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.figures import complementarity, style
+from analysis.figures import ablation, complementarity, score_cost, stored, style
 from analysis.figures.common import FigureData, Query, to_csv, to_page
 from analysis.figures.spec import FigureSpec, load_spec
 from analysis.writers import write_atomic
@@ -32,6 +32,10 @@ class Kind:
 
 FIGURES: dict[str, Kind] = {
     "complementarity": Kind(complementarity.from_runs, complementarity.from_reported, complementarity.draw),
+    "pair_score_cost": Kind(score_cost.pair_from_runs, score_cost.pair_from_reported, score_cost.draw_pair),
+    "model_score_cost": Kind(score_cost.each_from_runs, score_cost.each_from_reported, score_cost.draw_each),
+    "stored_gain": Kind(stored.from_runs, stored.from_reported, stored.draw),
+    "ablation_deltas": Kind(ablation.from_runs, ablation.from_reported, ablation.draw),
 }
 
 

@@ -170,11 +170,11 @@ def _foot(scale: str, paper: bool) -> tuple[str, ...]:
 
 
 def as_printed(
-    spec: FigureSpec, points: Iterable[Point], *, source: str, lines: Sequence[str] = (), unit: str = ""
+    spec: FigureSpec, points: Iterable[Point], *, source: str, lines: Sequence[str] = (), foot: Sequence[str] = (), unit: str = ""
 ) -> FigureData:
     """The data of a figure of the paper's own numbers; ``source``: where they are printed."""
     note = f"The paper's values ({source}); nothing here was measured with this code."
-    return FigureData(spec, "reported", tuple(points), (note, *lines), (note,), unit=unit)
+    return FigureData(spec, "reported", tuple(points), (note, *lines), (note, *foot), unit=unit)
 
 
 def paper_number(
@@ -196,10 +196,15 @@ def panel_of(pair: str, receiver: str) -> str:
     return f"pair {pair}: {receiver}"
 
 
-def missing_names(data: FigureData) -> str:
-    """The labels of what is not drawn, for the picture; "" if everything is."""
-    lacking = dict.fromkeys(p.series for p in data.points if p.todo)
-    return ", ".join(data.spec.labels.get(series, series) for series in lacking)
+def not_drawn(data: FigureData) -> tuple[str, ...]:
+    """One line for the picture that names what has no point; none if everything has one."""
+    words = {"missing": "no finished run", "paper": "not printed"}
+    out = []
+    for source, why in ((HERE, words["missing"]), (PAPER, words["paper"])):
+        lacking = dict.fromkeys(p.series for p in data.points if p.todo and p.source == source)
+        if lacking:
+            out.append(f"Without a point ({why}): " + ", ".join(data.spec.labels.get(s, s) for s in lacking) + ".")
+    return tuple(out)
 
 
 def to_csv(data: FigureData) -> str:

@@ -18,12 +18,12 @@ from matplotlib.figure import Figure
 
 from analysis.collect import model_of
 from analysis.figures import style
-from analysis.figures.common import HERE, PAPER, FigureData, Point, Query, as_printed, find, measured, missing_names
+from analysis.figures.common import HERE, PAPER, FigureData, Point, Query, as_printed, find, measured
 from analysis.figures.spec import Block, FigureSpec
 from analysis.page import receiver_head
 from experiments.run_record import RunRecord, UserError
 
-PANEL = "share of all-fail prompts that the peer solves, percent"
+PANEL = "solved by the peer, percent"
 MEAN = "mean over steps"
 COLUMNS = ["model", "prompt_id", "index", "reward"]
 
@@ -141,9 +141,7 @@ def draw(data: FigureData) -> Figure:
     (block,) = data.spec.blocks
     looks = style.looks(block.receivers)
     means = {(p.source, p.series): p.y for p in data.points if p.panel == MEAN}
-    lacking = [] if data.scale == "reported" or data.of(PANEL, block.receivers[0]) else [missing_names(data)]
-    foot = (*data.foot, *(f"Not drawn, no finished runs: {x}." for x in lacking if x))
-    figure = style.new_figure(style.SINGLE, 2.5, foot)
+    figure = style.new_figure(style.SINGLE, 2.5, (*data.foot, *_without(data, block)))
     ax = figure.add_subplot()
     for receiver, look in looks.items():
         points = data.of(PANEL, receiver)
@@ -165,3 +163,11 @@ def draw(data: FigureData) -> Figure:
 def _means(here: float | None, paper: float | None) -> str:
     parts = [f"{x:.1f} %{who}" for x, who in ((here, ""), (paper, " in the paper")) if x is not None]
     return f"\n(mean {', '.join(parts)})" if parts else ""
+
+
+def _without(data: FigureData, block: Block) -> tuple[str, ...]:
+    """What the curves lack: whole directions, or single steps."""
+    if data.scale == "reported" or all(data.of(PANEL, x) for x in block.receivers):
+        steps = sum(p.panel == PANEL and p.y is None for p in data.points)
+        return (f"Steps in which the receiver fails no prompt have no point: {steps}.",) if steps else ()
+    return ("No curve: a direction needs finished GRPO runs of both models.",)

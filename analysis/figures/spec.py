@@ -29,7 +29,7 @@ class FigureSpec:
     """``blocks``: the pairs shown. ``reference``: the row that others are compared with, where the kind has one. ``groups``: headings.
 
     ``reported``: numbers of the paper's text that no file of paper_tables/reported tabulates; what they are is the kind's to say.
-    ``steps``: scale -> how many first steps enter (null: all), for kinds that count tokens. ``folder``: where the spec lies.
+    ``folder``: where the spec lies.
     """
 
     name: str
@@ -42,7 +42,6 @@ class FigureSpec:
     reference: str = ""
     groups: Mapping[str, str] = field(default_factory=dict)
     reported: Mapping[str, Any] = field(default_factory=dict)
-    steps: Mapping[str, int | None] = field(default_factory=dict)
 
     @property
     def reported_folder(self) -> Path:
