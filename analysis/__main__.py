@@ -17,8 +17,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, clipping, compute, curves, exchange, figures, import_lm_eval, layout, quality, tables
+from analysis import audit, claims, clipping, compute, exchange, figures, import_lm_eval, layout, quality, tables
 from analysis.collect import open_runs
+from analysis.figures import curves
 from analysis.footer import SCALES
 from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from analysis.figures import ablation, complementarity, score_cost, stored, style
+from analysis.figures import ablation, clipping_order, complementarity, curves, exchange_dynamics, score_cost, stored, style
 from analysis.figures.common import FigureData, Query, to_csv, to_page
 from analysis.figures.spec import FigureSpec, load_spec
 from analysis.writers import write_atomic
@@ -35,7 +35,10 @@ FIGURES: dict[str, Kind] = {
     "pair_score_cost": Kind(score_cost.pair_from_runs, score_cost.pair_from_reported, score_cost.draw_pair),
     "model_score_cost": Kind(score_cost.each_from_runs, score_cost.each_from_reported, score_cost.draw_each),
     "stored_gain": Kind(stored.from_runs, stored.from_reported, stored.draw),
+    "curves": Kind(curves.from_runs, None, curves.draw_figure),
     "ablation_deltas": Kind(ablation.from_runs, ablation.from_reported, ablation.draw),
+    "exchange_dynamics": Kind(exchange_dynamics.from_runs, None, exchange_dynamics.draw),
+    "clipping_by_order": Kind(clipping_order.from_runs, clipping_order.from_reported, clipping_order.draw),
 }
 
 

@@ -28,7 +28,7 @@ from analysis.paper import load_reported
 from analysis.spec import AVERAGE
 
 HERE_LOOK, PAPER_LOOK = style.Look(style.RED, "o", "none"), style.Look(style.GREY, "D", "none")
-PAPER_NOISE = "paper: evaluation runs of one checkpoint, from the printed stds with Student's t"
+PAPER_NOISE = "The paper's: noise of evaluation runs of one checkpoint, from the printed stds with Student's t"
 
 
 def from_runs(spec: FigureSpec, query: Query) -> FigureData:
@@ -49,15 +49,15 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
             noise = interval.noise if interval else noise
             bounds = (interval.low, interval.high) if interval else (None, None)
             points.append(Point(panel, slug, slug, average(ours) - average(reference), *bounds, runs=runs))
-    here = f"here: {noise}; items paired; " if noise else ""
-    text = f"95 % intervals: {here}{PAPER_NOISE}."
+    here = f"Ours: {noise}, items paired. " if noise else ""
+    text = f"95 % intervals. {here}{PAPER_NOISE}."
     return measured(spec, query, found, [*points, *_paper(spec, block)], lines=(text,), foot=(text,))
 
 
 def from_reported(spec: FigureSpec) -> FigureData:
     """Table 2."""
     (block,) = spec.blocks
-    text = f"95 % intervals: {PAPER_NOISE}."
+    text = f"95 % intervals. {PAPER_NOISE}."
     return as_printed(spec, _paper(spec, block), source="table 2", lines=(text,), foot=(text,))
 
 
@@ -88,15 +88,16 @@ def draw(data: FigureData) -> Figure:
     if data.scale != "reported":
         sources = [(HERE, "here", HERE_LOOK, -0.16), (PAPER, "the paper (other models, other scale)", PAPER_LOOK, 0.2)]
     for ax, receiver in zip(axes, block.receivers, strict=True):
-        for source, label, look, offset in sources:
-            _dots(ax, data, (panel_of(block.pair, receiver), source), (label, look, offset))
+        for source, _, look, offset in sources:
+            _dots(ax, data, (panel_of(block.pair, receiver), source), (look, offset))
+        ax.margins(x=0.14)  # room for the words where there is no mark
         ax.axvline(0, color=style.GREY, linewidth=0.8)
         ax.set(title=receiver_head(data.stand_ins, receiver), xlabel="difference from GRAFT in average pass@1, points")
         for line in _group_starts(data.spec, slugs):
             ax.axhline(line - 0.5, color="#AAAAAA", linewidth=0.6)
     axes[0].set_yticks(range(len(slugs)), [data.spec.labels[slug] for slug in slugs])
     axes[0].set_ylim(len(slugs) - 0.5, -0.5)
-    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    figure.legend(handles=[style.handle(look, label) for _, label, look, _ in sources], loc="outside upper center", ncols=2)
     return figure
 
 
@@ -105,15 +106,14 @@ def _group_starts(spec: FigureSpec, slugs: list[str]) -> list[int]:
     return [k for k in range(1, len(slugs)) if groups[slugs[k]] != groups[slugs[k - 1]]]
 
 
-def _dots(ax: Axes, data: FigureData, of: tuple[str, str], how: tuple[str, style.Look, float]) -> None:
+def _dots(ax: Axes, data: FigureData, of: tuple[str, str], how: tuple[style.Look, float]) -> None:
     """One source's marks in one panel; where there is none, the line says so at its right end."""
-    (panel, source), (label, look, offset) = of, how
+    (panel, source), (look, offset) = of, how
     mark = {"color": look.color, "marker": look.marker, "markersize": 3.5, "linestyle": "none"}
-    ax.plot([], [], label=label, **mark)
     for line, slug in enumerate(_shown(data.spec)):
         points = data.of(panel, slug, source)
         for p in points:
             ax.errorbar(p.y, line + offset, xerr=spread(p), elinewidth=0.8, capsize=1.5, capthick=0.8, **mark)
         if not points:
-            ax.annotate("no run" if source == HERE else "not printed", (0.99, line + offset), xycoords=("axes fraction", "data"),
+            ax.annotate("no run" if source == HERE else "not printed", (0.99, line), xycoords=("axes fraction", "data"),
                         ha="right", va="center", color=look.color)  # fmt: skip

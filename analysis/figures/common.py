@@ -104,7 +104,9 @@ def find(spec: FigureSpec, query: Query) -> Found:
             matches = {x: match_row(query.records, row, block.pair, x, query.scale, query.seed) for x in block.receivers}
             done |= {(block.pair, row.slug, x): m.done for x, m in matches.items() if m.done}
             for state, text, receivers in _lacking(row, matches, block.pair, query):
-                todo |= {(block.pair, row.slug, x): text for x in receivers}
+                command = train_command(row, pair=block.pair, seed=query.seed, scale=query.scale)
+                why = f"{text}; {command}" if state == "unfinished" else text
+                todo |= {(block.pair, row.slug, x): why for x in receivers}
                 if state in lists:
                     lists[state].append(Todo(row.slug, receivers, text))
                 elif row.slug not in unavailable:
@@ -197,13 +199,22 @@ def panel_of(pair: str, receiver: str) -> str:
 
 
 def not_drawn(data: FigureData) -> tuple[str, ...]:
-    """One line for the picture that names what has no point; none if everything has one."""
-    words = {"missing": "no finished run", "paper": "not printed"}
+    """Lines for the picture that name the series without a point, with the panels if it has one in others; none if nothing lacks."""
+    panels = {
+        series: {p.panel for p in data.points if p.series == series} for series in dict.fromkeys(p.series for p in data.points)
+    }
     out = []
-    for source, why in ((HERE, words["missing"]), (PAPER, words["paper"])):
-        lacking = dict.fromkeys(p.series for p in data.points if p.todo and p.source == source)
-        if lacking:
-            out.append(f"Without a point ({why}): " + ", ".join(data.spec.labels.get(s, s) for s in lacking) + ".")
+    for source, why in ((HERE, "no finished run"), (PAPER, "not printed")):
+        lacking: dict[str, dict[str, None]] = {}
+        for p in data.points:
+            if p.todo and p.source == source:
+                lacking.setdefault(p.series, {})[p.panel] = None
+        names = [
+            data.spec.labels.get(series, series) + ("" if len(mine) == len(panels[series]) else f" ({', '.join(mine)})")
+            for series, mine in lacking.items()
+        ]
+        if names:
+            out.append(f"Without a point ({why}): {'; '.join(names)}.")
     return tuple(out)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.collect import model_of
 from analysis.figures import style
@@ -143,20 +144,22 @@ def draw(data: FigureData) -> Figure:
     means = {(p.source, p.series): p.y for p in data.points if p.panel == MEAN}
     figure = style.new_figure(style.SINGLE, 2.5, (*data.foot, *_without(data, block)))
     ax = figure.add_subplot()
+    handles = []
     for receiver, look in looks.items():
         points = data.of(PANEL, receiver)
         paper, mean = means.get((PAPER, receiver)), means.get((HERE, receiver))
         label = f"{receiver_head(data.stand_ins, receiver)} fails, peer solves" + _means(mean, paper)
-        steps, values = [p.x for p in points], [p.y for p in points]
-        markers = {"marker": look.marker, "markersize": 2.5} if len(points) < 100 else {}
-        ax.plot(steps, values, color=look.color, linestyle=look.line, linewidth=0.9, label=label, **markers)
+        handles.append(style.handle(look, label, line=True))
+        marker = {"marker": look.marker, "markersize": 2.0}
+        ax.plot([p.x for p in points], [p.y for p in points], color=look.color, linestyle=look.line, linewidth=0.8, **marker)
         dotted = paper if data.scale == "reported" else mean
         if dotted is not None:
             ax.axhline(dotted, color=look.color, linestyle=":", linewidth=1.3)
-    ax.set(xlabel="step", ylabel="all-fail prompts\nthat the peer solves, %", ylim=(0, 100))
-    if data.scale == "reported":
-        ax.set_xticks([])
-    figure.legend(loc="outside upper left")
+    ax.set(xlabel="step", ylabel="all-fail prompts\nthat the peer solves, %", ylim=(-3, 103))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    if not any(data.of(PANEL, x) for x in block.receivers):
+        style.empty(ax, "only the means are printed" if data.scale == "reported" else "no finished runs of both models")
+    figure.legend(handles=handles, loc="outside upper left")
     return figure
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from analysis.bootstrap import Interval
 from analysis.cells import Key
@@ -18,6 +19,7 @@ from analysis.clipping import BOTH
 from analysis.compute import row_hours
 from analysis.figures import style
 from analysis.figures.common import (
+    HERE,
     PAPER,
     FigureData,
     Found,
@@ -173,9 +175,9 @@ def draw_pair(data: FigureData) -> Figure:
     """One panel."""
     figure = style.new_figure(style.SINGLE, 2.75, (*data.foot, *not_drawn(data)))
     ax = figure.add_subplot()
-    _scatter(ax, data, PAIR_MEAN)
+    handles = _scatter(ax, data, PAIR_MEAN)
     ax.set(xlabel=f"{data.unit} of both models, to the selected checkpoint", ylabel="mean pass@1 of the pair, %")
-    figure.legend(loc="outside upper left", ncols=2, columnspacing=1.0)
+    figure.legend(handles=handles, loc="outside upper left", ncols=2, columnspacing=1.0)
     return figure
 
 
@@ -184,33 +186,36 @@ def draw_each(data: FigureData) -> Figure:
     figure = style.new_figure(style.DOUBLE, 2.7, (*data.foot, *not_drawn(data)))
     (block,) = data.spec.blocks
     axes = figure.subplots(1, 2)
+    handles: dict[str, Line2D] = {}
     for ax, receiver in zip(axes, block.receivers, strict=True):
-        _scatter(ax, data, panel_of(block.pair, receiver))
+        # By label: a method that has a point in one panel only is in the legend both ways.
+        handles |= {h.get_label(): h for h in _scatter(ax, data, panel_of(block.pair, receiver))}
         ax.set(title=receiver_head(data.stand_ins, receiver), xlabel=f"{data.unit} charged, to the model's checkpoint")
     axes[0].set_ylabel("average pass@1, %")
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=4)
+    figure.legend(handles=list(handles.values()), loc="outside upper center", ncols=4)
     return figure
 
 
-def _scatter(ax: Axes, data: FigureData, panel: str) -> None:
-    """Every row as a mark with its interval, also in the legend if it has no point; the GRPO rows joined by a line."""
-    source = PAPER if data.scale == "reported" else "runs"
-    grpo = [p for row in data.spec.rows if row.method == "grpo" for p in data.of(panel, row.slug, source)]
-    if len(grpo) > 1:
-        line = sorted((p.x, p.y) for p in grpo)
-        ax.plot(*zip(*line), color=style.BLACK, linestyle="--", linewidth=0.8, label="GRPO, by budget")
+def _scatter(ax: Axes, data: FigureData, panel: str) -> list[Line2D]:
+    """Every row as a mark with its interval, the GRPO rows joined by a line; returns the legend, with the rows that have no point."""
+    source = PAPER if data.scale == "reported" else HERE
+    handles = []
     for slug, look in style.looks(list(data.spec.labels)).items():
         points = data.of(panel, slug, source)
-        size = 7 if look.marker == "*" else 4.5
-        mark = {"color": look.color, "marker": look.marker, "markersize": size, "linestyle": "none"}
-        label = data.spec.labels[slug] + ("" if points else " (no run)" if source == "runs" else " (not printed)")
+        why = "" if points else " (no run)" if source == HERE else " (not printed)"
+        handles.append(style.handle(look, data.spec.labels[slug] + why, filled=bool(points)))
+        mark = {"color": look.color, "marker": look.marker, "markersize": 4.5, "linestyle": "none"}
         for p in points:
-            ax.errorbar(p.x, p.y, yerr=spread(p), elinewidth=0.8, capsize=1.8, capthick=0.8, label=label, **mark)
-        if not points:
-            ax.plot([], [], label=label, **mark, markerfacecolor="none")
+            ax.errorbar(p.x, p.y, yerr=spread(p), elinewidth=0.8, capsize=1.8, capthick=0.8, **mark)
+    grpo = sorted((p.x, p.y) for row in data.spec.rows if row.method == "grpo" for p in data.of(panel, row.slug, source))
+    if len(grpo) > 1:
+        (line,) = ax.plot(*zip(*grpo), color=style.BLACK, linestyle="--", linewidth=0.8, label="GRPO, by budget", zorder=1)
+        handles.append(line)
+    if not ax.has_data():
+        style.empty(ax, "no finished runs")
     ax.margins(0.08)
     ax.set_xlim(left=0)
+    return handles
 
 
 def spread(point: Point) -> list[list[float]] | None:

@@ -30,7 +30,6 @@ from analysis.paper import load_reported
 from analysis.spec import AVERAGE
 
 GAIN, COST = "gain over GRPO", "device-hours"
-NOISE = "95 % intervals of the gain: {}; training runs held fixed"
 
 
 def from_runs(spec: FigureSpec, query: Query) -> FigureData:
@@ -95,16 +94,19 @@ def draw(data: FigureData) -> Figure:
     left, right = figure.subplots(1, 2, sharey=True)
     for ax, panel in ((left, GAIN), (right, COST)):
         for offset, (slug, look) in zip((-0.14, 0.14), style.looks(slugs).items(), strict=True):
-            label = data.spec.labels[slug]
-            _dots(ax, [_point(data, panel, slug, panel_of(*place), source) for place in receivers], offset, look, label)
+            _dots(ax, [_point(data, panel, slug, panel_of(*place), source) for place in receivers], offset, look)
     names = [f"pair {pair}: {receiver_head(data.stand_ins, x)}" for pair, x in receivers]
     left.set_yticks(range(len(receivers)), names)
     left.set_ylim(len(receivers) - 0.5, -0.5)
     left.axvline(0, color=style.GREY, linewidth=0.8)
     left.set_xlabel(f"gain in average pass@1 over {data.spec.labels[data.spec.reference]}, points")
     right.set_xlabel(f"{data.unit} to the selected checkpoint")
-    right.set_xlim(left=0)
-    figure.legend(*left.get_legend_handles_labels(), loc="outside upper center", ncols=2)
+    # Room at the right end for the words where there is no mark.
+    for ax in (left, right):
+        low, high = ax.get_xlim()
+        ax.set_xlim(0 if ax is right else low, high + 0.16 * (high - low))
+    handles = [style.handle(look, data.spec.labels[slug]) for slug, look in style.looks(slugs).items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
 
 
@@ -112,12 +114,12 @@ def _point(data: FigureData, panel: str, slug: str, x: str, source: str) -> Poin
     return next(p for p in data.points if (p.panel, p.series, p.x, p.source) == (panel, slug, x, source))
 
 
-def _dots(ax: Axes, points: Sequence[Point], offset: float, look: style.Look, label: str) -> None:
-    mark = {"color": look.color, "marker": look.marker, "markersize": 6 if look.marker == "*" else 4.5, "linestyle": "none"}
-    ax.plot([], [], label=label, **mark)
+def _dots(ax: Axes, points: Sequence[Point], offset: float, look: style.Look) -> None:
+    mark = {"color": look.color, "marker": look.marker, "markersize": 4.5, "linestyle": "none"}
     for line, p in enumerate(points):
         if p.y is None:
-            ax.annotate("no value", (0.99, line + offset), xycoords=("axes fraction", "data"), ha="right", va="center",
-                        color=look.color)  # fmt: skip
+            text = "not printed" if p.source == PAPER else "no run"
+            place = {"xycoords": ("axes fraction", "data"), "ha": "right", "va": "center", "color": look.color}
+            ax.annotate(text, (0.99, line + offset), **place)
         else:
             ax.errorbar(p.y, line + offset, xerr=spread(p), elinewidth=0.8, capsize=1.8, capthick=0.8, **mark)

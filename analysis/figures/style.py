@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 SINGLE, DOUBLE = 3.3, 6.9
 DPI = 200
@@ -61,16 +63,16 @@ class Look:
     line: str
 
 
-# A method looks the same in every figure.
+# A method looks the same in every figure. No method is a star: that is the selected checkpoint.
 LOOKS = {
     "grpo_n8": Look(BLACK, "o", "-"),
     "grpo_n16": Look(BLACK, "s", "-"),
-    "grpo_n32": Look(BLACK, "D", "-"),
+    "grpo_n32": Look(BLACK, "h", "-"),
     "grpo_n8_dynamic_sampling": Look(GREY, "P", (0, (1, 1))),
     "hacpo": Look(ORANGE, "v", (0, (5, 1.5, 1, 1.5))),
     "sgt": Look(GREEN, "^", (0, (4, 1.5))),
-    "graft": Look(RED, "*", "-"),
-    "full": Look(RED, "*", "-"),
+    "graft": Look(RED, "D", "-"),
+    "full": Look(RED, "D", "-"),
     "graft_stored": Look(BLUE, "X", (0, (2, 1))),
 }
 # For series that are no method (directions, kinds of tokens), and for rows without a look of their own.
@@ -84,6 +86,27 @@ def looks(slugs: Sequence[str]) -> dict[str, Look]:
     """Slug -> look; spare ones are dealt in order."""
     spare = iter(SPARE * (1 + len(slugs) // len(SPARE)))
     return {slug: LOOKS.get(slug) or next(spare) for slug in slugs}
+
+
+def handle(look: Look, label: str, *, line: bool = False, filled: bool = True) -> Line2D:
+    """An entry of a legend: legends are made of these, so that their order is the spec's and not that of drawing."""
+    face = look.color if filled else "none"
+    return Line2D(
+        [],
+        [],
+        color=look.color,
+        marker=look.marker,
+        markersize=4.0,
+        markerfacecolor=face,
+        linestyle=look.line if line else "none",
+        label=label,
+    )
+
+
+def empty(ax: Axes, text: str) -> None:
+    """Say in a panel without data that it has none."""
+    ax.text(0.5, 0.5, text, transform=ax.transAxes, ha="center", va="center", color=GREY)
+    ax.set_xticks([])
 
 
 @contextmanager
