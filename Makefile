@@ -22,6 +22,7 @@ export TOKENIZERS_PARALLELISM = false
 
 .PHONY: help setup table plan launch status cancel compare-seeds audit-paper claims tiny-models clean-venv
 .PHONY: reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
+.PHONY: reproduce-figure1 reproduce-figure3a reproduce-figure3b reproduce-figure4 reproduce-figure5 figures
 .PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier
 
 help: ## list the targets
@@ -45,6 +46,19 @@ reproduce-table8: ## GRAFT's and other methods' choice of prompts and update, cr
 reproduce-table9: ## clipping dynamics by the position of the peer minibatches
 $(TABLES:%=reproduce-table%): reproduce-table%: $(STAMP)
 	@$(MAKE) --no-print-directory table TABLE=table$*
+
+FIGURES := 1 3a 3b 4 5
+reproduce-figure1: ## complementarity over training: launch what is missing, then reports/<scale>/figure1.{pdf,png,csv}
+reproduce-figure3a: ## score of the pair against device-hours
+reproduce-figure3b: ## stored against live peers
+reproduce-figure4: ## validation curves
+reproduce-figure5: ## score against the whole joint run charged to each model
+$(FIGURES:%=reproduce-figure%): reproduce-figure%: $(STAMP)
+	@$(MAKE) --no-print-directory table TABLE=figure$*
+
+figures: $(STAMP) ## draw every figure from the runs at hand, launch nothing [SCALE=]
+	@for figure in $(FIGURES:%=figure%) figure_ablation figure_exchange figure_clipping; do \
+	  $(PY) -m analysis $$figure --scale $(SCALE) --out reports; done
 
 reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and dynamic sampling, GSPO, Dr. GRPO, RL-ZVP, naive sharing
 	@$(MAKE) --no-print-directory table TABLE=extra_baselines

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from analysis import clipping
 from analysis.clipping import OWN, SHARE, ZERO, ClippingSpec, Quantity, Value
 from analysis.figures import style
-from analysis.figures.common import HERE, PAPER, FigureData, Point, Query, as_printed, find, measured, not_drawn
+from analysis.figures.common import HERE, PAPER, FigureData, Point, Query, as_printed, find, measured
 from analysis.figures.spec import FigureSpec
 from analysis.page import receiver_head
 from experiments.run_record import UserError
 
 TABLE = "table9"
 ALL_STEPS = "steps without a clipped peer token"
+BOTH_MODELS = "both models"
 KINDS = {OWN: ("own tokens", style.SPARE[0]), clipping.PEER: ("grafted tokens", style.SPARE[1])}
+STEPS = ("steps, both models", style.SPARE[2])
 RULE = "Shares of tokens are pooled over the steps (clipped tokens / tokens), in percent"
 
 
@@ -32,7 +32,7 @@ def _table(spec: FigureSpec) -> ClippingSpec:
 def _place(quantity: Quantity) -> tuple[str, str]:
     """(panel, series) of one of the table's quantities."""
     name, update, receiver, _ = quantity
-    return (ALL_STEPS, "both models") if name == ZERO else (receiver, update)
+    return (ALL_STEPS, BOTH_MODELS) if name == ZERO else (receiver, update)
 
 
 def from_runs(spec: FigureSpec, query: Query) -> FigureData:
@@ -76,33 +76,37 @@ def _paper(table: ClippingSpec) -> list[Point]:
 def draw(data: FigureData) -> Figure:
     """A panel per receiver with own and grafted tokens, and one with the share of steps; the paper's marks are open."""
     (block,) = data.spec.blocks
-    figure = style.new_figure(style.DOUBLE, 2.3, (*data.foot, *not_drawn(data)))
+    figure = style.new_figure(style.DOUBLE, 2.3, data.foot)
     axes = figure.subplots(1, 3)
-    series: Sequence[Mapping[str, tuple[str, style.Look]]] = (KINDS, KINDS, {"both models": ("both models", style.SPARE[2])})
-    panels = (*block.receivers, ALL_STEPS)
-    for ax, panel, mine in zip(axes, panels, series, strict=True):
-        for name, (_, look) in mine.items():
-            _marks(ax, data, panel, name, look)
-        ax.set_xticks(range(len(data.spec.rows)), list(data.spec.labels.values()))
+    for ax, panel in zip(axes, (*block.receivers, ALL_STEPS), strict=True):
+        steps = panel == ALL_STEPS
+        for name, (_, look) in ({BOTH_MODELS: STEPS} if steps else KINDS).items():
+            _marks(ax, data, (panel, name), look)
+        ax.set_xticks(range(len(data.spec.rows)), _ticks(data, panel))
         ax.set_xlim(-0.5, len(data.spec.rows) - 0.5)
-        ax.set_title("steps with no clipped\npeer token, %" if panel == ALL_STEPS else f"{receiver_head(data.stand_ins, panel)}\nclipped tokens, %")  # fmt: skip
-        ax.set_ylim(bottom=0 if panel != ALL_STEPS else -4, top=None if panel != ALL_STEPS else 104)
-    handles = [style.handle(look, label) for label, look in (*KINDS.values(), ("steps, both models", style.SPARE[2]))]
-    figure.legend(handles=[*handles, style.handle(style.Look(style.GREY, "o", "none"), "open: the paper", filled=False)],
-                  loc="outside upper center", ncols=4)  # fmt: skip
+        head = "steps with no clipped\npeer token, %" if steps else f"{receiver_head(data.stand_ins, panel)}\nclipped tokens, %"
+        ax.set_title(head)
+        ax.set_ylim(0, 100 if steps else None)
+    here = data.scale != "reported"
+    handles = [style.handle(look, label, filled=here) for label, look in (*KINDS.values(), STEPS)]
+    if here:
+        handles.append(style.handle(style.Look(style.GREY, "o", "none"), "open: the paper", filled=False))
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles))
     return figure
 
 
-def _marks(ax: Axes, data: FigureData, panel: str, name: str, look: style.Look) -> None:
-    """Ours filled and joined, the paper's open; a position without a run says so at its place."""
+def _ticks(data: FigureData, panel: str) -> list[str]:
+    """The positions; one without a point of ours says so."""
+    lacking = {p.x for p in data.points if p.panel == panel and p.source == HERE and p.todo}
+    return [label + ("\n(no run)" if slug in lacking else "") for slug, label in data.spec.labels.items()]
+
+
+def _marks(ax: Axes, data: FigureData, of: tuple[str, str], look: style.Look) -> None:
+    """Ours filled and joined, the paper's open and joined by a thin line; side by side, so that neither hides the other."""
     order = {slug: k for k, slug in enumerate(data.spec.labels)}
-    for source, shift, face in ((HERE, -0.08, look.color), (PAPER, 0.08, "none")):
-        points = data.of(panel, name, source)
+    alone = data.scale == "reported"
+    for source, shift, face, width in ((HERE, -0.08, look.color, 0.8), (PAPER, 0.0 if alone else 0.08, "none", 0.4)):
+        points = data.of(*of, source)
         places = [order[str(p.x)] + shift for p in points]
-        ax.plot(places, [p.y for p in points], color=look.color, marker=look.marker, markerfacecolor=face, linestyle=look.line,
-                linewidth=0.8 if source == HERE else 0.4)  # fmt: skip
-        if source == HERE and data.scale != "reported":
-            for slug in order.keys() - {p.x for p in points}:
-                ax.annotate(
-                    "no run", (order[slug], 0.97), xycoords=("data", "axes fraction"), ha="center", va="top", color=style.GREY
-                )
+        mark = {"marker": look.marker, "markersize": 3.5, "markerfacecolor": face, "clip_on": False, "zorder": 3}
+        ax.plot(places, [p.y for p in points], color=look.color, linestyle=look.line, linewidth=width, **mark)

@@ -64,6 +64,11 @@ class Found:
     unavailable: tuple[str, ...]
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """One line naming what stands for what; none if nothing does."""
+        return stand_ins([m for r in self.used for m in r.config["recipe"]["models"]], "Models")
+
+    @property
     def used(self) -> list[RunRecord]:
         """Each run once."""
         return list({record.path: record for record in self.done.values()}.values())
@@ -151,7 +156,7 @@ def measured(
         spec=spec,
         scale=query.scale,
         points=points,
-        notes=(head, *stand_ins(models, "Models"), *lines, tail),
+        notes=(head, *found.models, *lines, tail),
         foot=(*_foot(query.scale, paper), *foot),
         stand_ins={m["stands_for"]: m["name"] for m in models},
         unit=unit,

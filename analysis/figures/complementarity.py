@@ -67,9 +67,8 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
 def from_reported(spec: FigureSpec) -> FigureData:
     """The paper prints the means; its curves are only drawn."""
     (block,) = spec.blocks
-    return as_printed(
-        spec, _paper(spec, block), source="section 1, figure 1", lines=("The paper prints only the means over training.",)
-    )
+    only = "The paper prints only the means over training."
+    return as_printed(spec, _paper(spec, block), source="section 1, figure 1", lines=(only,), foot=(only,))
 
 
 def _paper(spec: FigureSpec, block: Block) -> list[Point]:
@@ -157,8 +156,10 @@ def draw(data: FigureData) -> Figure:
             ax.axhline(dotted, color=look.color, linestyle=":", linewidth=1.3)
     ax.set(xlabel="step", ylabel="all-fail prompts\nthat the peer solves, %", ylim=(-3, 103))
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
-    if not any(data.of(PANEL, x) for x in block.receivers):
-        style.empty(ax, "only the means are printed" if data.scale == "reported" else "no finished runs of both models")
+    if data.scale == "reported":
+        ax.set_xticks([])
+    elif not any(data.of(PANEL, x) for x in block.receivers):
+        style.empty(ax, "no finished runs of both models")
     figure.legend(handles=handles, loc="outside upper left")
     return figure
 

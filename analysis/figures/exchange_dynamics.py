@@ -143,6 +143,6 @@ def _lines(ax: Axes, data: FigureData, panel: str, series: Sequence[str], label:
 
 def _bars(ax: Axes, data: FigureData, panel: str) -> None:
     points = data.of(panel, HISTOGRAM)
-    ax.barh([p.x for p in points], [p.y for p in points], height=BIN, align="edge", color=LOOKS[WEIGHT].color, edgecolor="white")
+    ax.barh([p.x for p in points], [p.y for p in points], height=BIN, align="edge", color=style.GREY, edgecolor="white")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=3))
     ax.tick_params(labelleft=False)

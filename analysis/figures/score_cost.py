@@ -94,7 +94,7 @@ def pair_from_runs(spec: FigureSpec, query: Query) -> FigureData:
         RULE + " Both models: the sum of two independent runs, or the joint run up to the later of the two selected checkpoints.",
         f"{NOISE}; the two models' runs are drawn independently. Line: GRPO with more responses per prompt.",
     )
-    return measured(spec, query, found, points, lines=lines, foot=(NOISE + ".",), unit=unit)
+    return measured(spec, query, found, points, lines=lines, foot=(*found.models, NOISE + "."), unit=unit)
 
 
 def pair_from_reported(spec: FigureSpec) -> FigureData:

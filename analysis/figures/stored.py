@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
 
 from analysis.cells import Key
 from analysis.figures import style
@@ -99,12 +100,10 @@ def draw(data: FigureData) -> Figure:
     left.set_yticks(range(len(receivers)), names)
     left.set_ylim(len(receivers) - 0.5, -0.5)
     left.axvline(0, color=style.GREY, linewidth=0.8)
-    left.set_xlabel(f"gain in average pass@1 over {data.spec.labels[data.spec.reference]}, points")
+    left.set_xlabel(f"pass@1 gain over {data.spec.labels[data.spec.reference]}, points")
     right.set_xlabel(f"{data.unit} to the selected checkpoint")
-    # Room at the right end for the words where there is no mark.
-    for ax in (left, right):
-        low, high = ax.get_xlim()
-        ax.set_xlim(0 if ax is right else low, high + 0.16 * (high - low))
+    for ax, least in ((left, None), (right, 0.0)):
+        _room(ax, least)
     handles = [style.handle(look, data.spec.labels[slug]) for slug, look in style.looks(slugs).items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
@@ -112,6 +111,17 @@ def draw(data: FigureData) -> Figure:
 
 def _point(data: FigureData, panel: str, slug: str, x: str, source: str) -> Point:
     return next(p for p in data.points if (p.panel, p.series, p.x, p.source) == (panel, slug, x, source))
+
+
+def _room(ax: Axes, least: float | None) -> None:
+    """Room at the right end for the words where there is no mark; a panel without any mark has no scale."""
+    if not ax.has_data():
+        ax.set_xticks([])
+        return
+    low, high = ax.get_xlim()
+    low = low if least is None else least
+    ax.set_xlim(low, high + 0.2 * (high - low))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
 
 
 def _dots(ax: Axes, points: Sequence[Point], offset: float, look: style.Look) -> None:
