@@ -107,6 +107,8 @@ def _marks(ax: Axes, data: FigureData, of: tuple[str, str], look: style.Look) ->
     alone = data.scale == "reported"
     for source, shift, face, width in ((HERE, -0.08, look.color, 0.8), (PAPER, 0.0 if alone else 0.08, "none", 0.4)):
         points = data.of(*of, source)
+        if not points:
+            continue  # an empty line that is not clipped has no extent, and the layout of the whole figure fails on it
         places = [order[str(p.x)] + shift for p in points]
         mark = {"marker": look.marker, "markersize": 3.5, "markerfacecolor": face, "clip_on": False, "zorder": 3}
         ax.plot(places, [p.y for p in points], color=look.color, linestyle=look.line, linewidth=width, **mark)

@@ -102,8 +102,11 @@ def draw(data: FigureData) -> Figure:
     left.axvline(0, color=style.GREY, linewidth=0.8)
     left.set_xlabel(f"pass@1 gain over {data.spec.labels[data.spec.reference]}, points")
     right.set_xlabel(f"{data.unit} to the selected checkpoint")
-    for ax, least in ((left, None), (right, 0.0)):
-        _room(ax, least)
+    for ax, panel, least in ((left, GAIN, None), (right, COST, 0.0)):
+        if any(p.y is not None for p in data.points if p.panel == panel):
+            _room(ax, least)
+        else:
+            ax.set_xticks([])
     handles = [style.handle(look, data.spec.labels[slug]) for slug, look in style.looks(slugs).items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=2)
     return figure
@@ -114,14 +117,11 @@ def _point(data: FigureData, panel: str, slug: str, x: str, source: str) -> Poin
 
 
 def _room(ax: Axes, least: float | None) -> None:
-    """Room at the right end for the words where there is no mark; a panel without any mark has no scale."""
-    if not ax.has_data():
-        ax.set_xticks([])
-        return
+    """Room at the right end for the words where there is no mark."""
     low, high = ax.get_xlim()
     low = low if least is None else least
     ax.set_xlim(low, high + 0.2 * (high - low))
-    ax.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=5, steps=[1, 2, 5, 10]))
 
 
 def _dots(ax: Axes, points: Sequence[Point], offset: float, look: style.Look) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import io
 import os
 import textwrap
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,10 @@ def render(figure: Figure, suffix: str) -> bytes:
     """The file's bytes; the same figure gives the same bytes."""
     nothing = {"pdf": {"CreationDate": None, "Producer": None, "Creator": None}, "png": {"Software": None}, "svg": {"Date": None}}
     image = io.BytesIO()
-    figure.savefig(image, format=suffix, dpi=DPI, metadata=nothing[suffix])
+    with warnings.catch_warnings():
+        # A layout that did not fit and a letter that the font lacks are warnings to matplotlib; here they are a bad file.
+        warnings.simplefilter("error", UserWarning)
+        figure.savefig(image, format=suffix, dpi=DPI, metadata=nothing[suffix])
     return image.getvalue()
 
 
