@@ -51,7 +51,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
             points.append(Point(panel, slug, slug, average(ours) - average(reference), *bounds, runs=runs))
     here = f"Ours: {noise}, items paired. " if noise else ""
     text = f"95 % intervals. {here}{PAPER_NOISE}."
-    return measured(spec, query, found, [*points, *_paper(spec, block)], lines=(text,), foot=(text,))
+    return measured(found, [*points, *_paper(spec, block)], lines=(text,), foot=(text,))
 
 
 def from_reported(spec: FigureSpec) -> FigureData:

@@ -51,7 +51,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
     first = table.steps[query.scale]
     span = "all steps" if first is None else f"steps 1 to {first}"
     lines = (f"{RULE}, {span} of one training run; no interval: one run has no spread. The paper does not say how it averages.",)
-    return measured(spec, query, found, [*points, *_paper(table)], lines=lines, foot=(f"{RULE}, {span} of one training run.",))
+    return measured(found, [*points, *_paper(table)], lines=lines, foot=(f"{RULE}, {span} of one training run.",))
 
 
 def from_reported(spec: FigureSpec) -> FigureData:

@@ -57,6 +57,8 @@ class Point:
 class Found:
     """The finished runs by place, and why there is none at the other places (``todo``, in words or as a command)."""
 
+    spec: FigureSpec
+    query: Query
     done: Mapping[Place, RunRecord]
     todo: Mapping[Place, str]
     missing: tuple[Todo, ...]
@@ -116,7 +118,7 @@ def find(spec: FigureSpec, query: Query) -> Found:
                     lists[state].append(Todo(row.slug, receivers, text))
                 elif row.slug not in unavailable:
                     unavailable.append(row.slug)
-    return Found(done, todo, tuple(lists["missing"]), tuple(lists["unfinished"]), tuple(unavailable))
+    return Found(spec, query, done, todo, tuple(lists["missing"]), tuple(lists["unfinished"]), tuple(unavailable))
 
 
 def _lacking(row: RowSpec, matches: Mapping[str, Match], pair: str, query: Query) -> Iterable[tuple[str, str, tuple[str, ...]]]:
@@ -135,16 +137,10 @@ def _lacking(row: RowSpec, matches: Mapping[str, Match], pair: str, query: Query
 
 
 def measured(
-    spec: FigureSpec,
-    query: Query,
-    found: Found,
-    points: Iterable[Point],
-    *,
-    lines: Sequence[str],
-    foot: Sequence[str] = (),
-    unit: str = "",
+    found: Found, points: Iterable[Point], *, lines: Sequence[str], foot: Sequence[str] = (), unit: str = ""
 ) -> FigureData:
     """The data of a figure of runs. ``lines``: what the kind has to say; scale, stand-ins, seed and commits are added."""
+    spec, query = found.spec, found.query
     points = tuple(points)
     paper = any(p.source == PAPER for p in points)
     models = [m for r in found.used for m in r.config["recipe"]["models"]]

@@ -61,7 +61,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
             points += mine
             lines.append(note)
     points += _paper(spec, block)
-    return measured(spec, query, found, points, lines=lines)
+    return measured(found, points, lines=lines)
 
 
 def from_reported(spec: FigureSpec) -> FigureData:

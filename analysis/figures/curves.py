@@ -86,7 +86,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
     rules = sorted({r.config["recipe"]["training"]["selection"] for r in found.used})
     lines = ("pass@1 of the validation: unweighted mean over the benchmarks, in percent, fewer samples than the evaluation. "
              f"Star: the selected checkpoint (rule: {', '.join(rules) or 'none, no run'}).",)  # fmt: skip
-    return measured(spec, query, found, points, lines=lines, foot=("One training run per line. Star: the selected checkpoint.",))
+    return measured(found, points, lines=lines, foot=("One training run per line. Star: the selected checkpoint.",))
 
 
 def _curve(record: RunRecord, receiver: str, panel: str, slug: str) -> list[Point]:

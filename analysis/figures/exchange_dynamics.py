@@ -55,7 +55,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
         "an admitted response has none.",
     )
     foot = ("Weight: mean over the admitted responses of a step; right: number of steps by that mean.",)
-    return measured(spec, query, found, points, lines=lines, foot=foot)
+    return measured(found, points, lines=lines, foot=foot)
 
 
 def exchange_rows(record: RunRecord, source: str, receiver: str) -> list[tuple[Step, Mapping[str, Any]]]:

@@ -51,12 +51,12 @@ RULE = (
 )
 
 
-def hours_of(spec: FigureSpec, found: Found) -> tuple[dict[Place, Mapping[str, float]], str]:
+def hours_of(found: Found) -> tuple[dict[Place, Mapping[str, float]], str]:
     """(device-hours of every place by ``compute.HOURS``, their unit)."""
     hours: dict[Place, Mapping[str, float]] = {}
     units = set()
-    for block in spec.blocks:
-        for row in spec.rows:
+    for block in found.spec.blocks:
+        for row in found.spec.rows:
             runs = {x: found.done[block.pair, row.slug, x] for x in block.receivers if (block.pair, row.slug, x) in found.done}
             ledgers = {x: (run, read_ledger(run)) for x, run in runs.items()}
             hours |= {(block.pair, row.slug, x): h for x, h in row_hours(ledgers).items()}
@@ -78,7 +78,7 @@ def pair_from_runs(spec: FigureSpec, query: Query) -> FigureData:
     """Figure 3a."""
     found = find(spec, query)
     scores = read_scores(found.done)
-    hours, unit = hours_of(spec, found)
+    hours, unit = hours_of(found)
     (block,) = spec.blocks
     points = []
     for slug in spec.labels:
@@ -94,7 +94,7 @@ def pair_from_runs(spec: FigureSpec, query: Query) -> FigureData:
         RULE + " Both models: the sum of two independent runs, or the joint run up to the later of the two selected checkpoints.",
         f"{NOISE}; the two models' runs are drawn independently. Line: GRPO with more responses per prompt.",
     )
-    return measured(spec, query, found, points, lines=lines, foot=(*found.models, NOISE + "."), unit=unit)
+    return measured(found, points, lines=lines, foot=(*found.models, NOISE + "."), unit=unit)
 
 
 def pair_from_reported(spec: FigureSpec) -> FigureData:
@@ -126,7 +126,7 @@ def each_from_runs(spec: FigureSpec, query: Query) -> FigureData:
     """Figure 5."""
     found = find(spec, query)
     scores = read_scores(found.done)
-    hours, unit = hours_of(spec, found)
+    hours, unit = hours_of(found)
     points = []
     for block, receiver, slug in _places(spec):
         place, panel = (block.pair, slug, receiver), panel_of(block.pair, receiver)
@@ -142,7 +142,7 @@ def each_from_runs(spec: FigureSpec, query: Query) -> FigureData:
         RULE + " A joint run is charged whole to each of its models, up to the model's own selected checkpoint.",
         NOISE + ".",
     )
-    return measured(spec, query, found, points, lines=lines, foot=(NOISE + ".",), unit=unit)
+    return measured(found, points, lines=lines, foot=(NOISE + ".",), unit=unit)
 
 
 def each_from_reported(spec: FigureSpec) -> FigureData:

@@ -37,7 +37,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
     """Every receiver of every pair: what is missing is a point without value."""
     found = find(spec, query)
     scores = read_scores(found.done)
-    hours, unit = hours_of(spec, found)
+    hours, unit = hours_of(found)
     points, noise = [], ""
     for pair, receiver, slug in _places(spec):
         place, reference, x = (pair, slug, receiver), (pair, spec.reference, receiver), panel_of(pair, receiver)
@@ -55,7 +55,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
     text = f"95 % intervals of the gain: {noise}." if noise else ""
     lines = [x for x in (RULE + " Per model: a live peer's run is shared by both models, each with its own phases and half of the rest.",
              text) if x]  # fmt: skip
-    return measured(spec, query, found, points, lines=lines, foot=[text] if text else [], unit=unit)
+    return measured(found, points, lines=lines, foot=[text] if text else [], unit=unit)
 
 
 def from_reported(spec: FigureSpec) -> FigureData:
