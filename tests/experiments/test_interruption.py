@@ -137,7 +137,11 @@ def test_interrupted_before_the_first_step_and_in_evaluation(whole, tmp_path):
 @pytest.mark.slow
 def test_ctrl_c_on_the_hydra_command_line(tmp_path):
     process = subprocess.Popen(
-        command("experiments.train", *ARGS, f"runs_root={tmp_path}"), cwd=ROOT, env=environment(), stderr=subprocess.PIPE, text=True
+        command("experiments.train", *ARGS, f"runs_root={tmp_path}"),
+        cwd=ROOT,
+        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
     )
     while process.poll() is None and not list(tmp_path.glob("*/*/metrics.jsonl")):
         time.sleep(0.01)
