@@ -186,6 +186,7 @@ def item_row(place: tuple[str, int, int], prompt: Prompt, sample: Sample, verdic
         "response": sample.response,
         "extracted": verdict.extracted,
         "gold": prompt.gold,
+        **({"alternatives": list(prompt.alternatives)} if prompt.alternatives else {}),
         "correct": verdict.correct,
         "how": verdict.how,
         "finish_reason": sample.finish_reason,
