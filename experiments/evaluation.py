@@ -16,7 +16,7 @@ from experiments.config import Options
 from experiments.engine import build_policies, set_threads, shared_verifier
 from experiments.errors import UserError
 from experiments.files import canonical_json, read_json, write_atomic, write_json
-from experiments.run_record import RunRecord, read_jsonl
+from experiments.run_record import UNTRAINED, RunRecord, read_jsonl
 from experiments.tasks import load_pinned
 from graft.cotrain import verified
 from graft.policies.base import Policy
@@ -25,8 +25,6 @@ from graft.types import Group, Prompt, SamplingSettings, StepKey, Verdict
 from graft.verifier import Verifier
 
 OnRun = Callable[[str, int, int], None]
-# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
-UNTRAINED = ("base", "imported")
 
 
 @dataclass(frozen=True)

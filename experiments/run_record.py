@@ -27,6 +27,8 @@ from experiments.files import canonical_json, iter_jsonl, read_json, write_json
 __all__ = ["EXIT_USER_ERROR", "RunRecord", "UserError", "find_runs", "fingerprint", "read_jsonl", "run_name"]
 
 FORMAT = 1
+# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
+UNTRAINED = ("base", "imported")
 RECORDED_VERSIONS = ("torch", "transformers", "tokenizers", "math-verify", "numpy", "hydra-core")
 
 
