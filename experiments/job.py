@@ -28,7 +28,7 @@ from experiments.attempts import noted, reserve, write_end
 from experiments.errors import EXIT_ENVIRONMENT, EXIT_OWN_ERROR, EXIT_USER_ERROR, UserError, environment_failure
 from experiments.files import read_json, write_json
 from experiments.interruption import Interrupted
-from experiments.requeue import Leaving, decide, leave
+from experiments.requeue import Leaving, decide, leave, warn_in_time
 from experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -180,8 +180,10 @@ def main(argv: list[str] | None = None) -> int:
 
 def attempt(element: Callable[[], Element], display: Display) -> int:
     """The exit code of one run; ``element()`` gives it. Traces are printed. An interruption is raised: it ends the process."""
+    path: object = "the run"
     try:
         chosen = element()
+        path = chosen.run
         record = RunRecord.open(chosen.run)
         options = chosen.options or options_from_json(read_json(chosen.run / "options.json"))
         finish(record, options, display, chosen.stage)
@@ -190,7 +192,7 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
         return EXIT_USER_ERROR
     except Exception as e:
         traceback.print_exc()
-        if (broken := environment_failure(e, "")) is not None:
+        if (broken := environment_failure(e, path)) is not None:
             print(f"error: {broken}; run the same command again to resume", file=sys.stderr)
             return EXIT_ENVIRONMENT
         return EXIT_OWN_ERROR
@@ -199,4 +201,5 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
 
 if __name__ == "__main__":
     interruption.install()
+    warn_in_time()
     sys.exit(main())
