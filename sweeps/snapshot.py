@@ -11,6 +11,7 @@ import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from experiments.errors import UserError
 from experiments.files import write_json
@@ -23,20 +24,21 @@ PARTS = ("graft", "experiments", "sweeps", "analysis", "paper_tables", "pyprojec
 
 def files_of(project: Path) -> list[Path]:
     """The project's files below PARTS, relative and sorted: those that git knows or would add; without git, all but caches."""
-    try:
-        listed = subprocess.run(
-            ["git", "-C", str(project), "ls-files", "-z", "--cached", "--others", "--exclude-standard", "--", *PARTS],
-            capture_output=True,
-            check=True,
-            timeout=60,
-        ).stdout
-        names = {Path(os.fsdecode(n)) for n in listed.split(b"\0") if n}
-    except (OSError, subprocess.SubprocessError):
-        names = set()
+    names = _git_files(project, "--cached", "--others", "--exclude-standard") if (project / ".git").exists() else set()
     if not names:
         every = (p for part in PARTS for p in ([project / part] if (project / part).is_file() else (project / part).rglob("*")))
         names = {p.relative_to(project) for p in every if "__pycache__" not in p.parts}
     return sorted(n for n in names if (project / n).is_file())
+
+
+def _git_files(project: Path, *which: str) -> set[Path]:
+    """What git lists below PARTS; nothing where git does not answer."""
+    command = ["git", "-C", str(project), "ls-files", "-z", *which, "--", *PARTS]
+    try:
+        listed = subprocess.run(command, capture_output=True, check=True, timeout=60).stdout
+    except (OSError, subprocess.SubprocessError):
+        return set()
+    return {Path(os.fsdecode(n)) for n in listed.split(b"\0") if n}
 
 
 def digest_of(project: Path, files: Sequence[Path]) -> str:
@@ -48,15 +50,25 @@ def digest_of(project: Path, files: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def take(root: Path, *, require_clean: bool, project: Path = PROJECT) -> Path:
-    """The snapshot of ``project`` as it stands now, under ``root/.code``; made if it is not there yet.
+def version_of(project: Path) -> dict[str, Any]:
+    """``code_version``, which does not see new files: those of PARTS that git would add are named, and make the tree dirty."""
+    code = code_version(project)
+    listed = _git_files(project, "--others", "--exclude-standard") if code["commit"] else []
+    new = sorted(str(n) for n in listed)
+    return {**code, "dirty": code["dirty"] or bool(new), "new_files": new}
 
-    UserError with ``require_clean`` when the tree differs from its commit, naming how to see the difference.
-    """
-    code = code_version()
-    if require_clean and (code["dirty"] or not code["commit"]):
-        state = "differs from its commit (git diff HEAD shows how)" if code["commit"] else "is not a git checkout"
+
+def require_clean(project: Path = PROJECT) -> None:
+    """UserError when the tree is no checkout or differs from its commit; it names how to see the difference."""
+    code = version_of(project)
+    if code["dirty"] or not code["commit"]:
+        state = "differs from its commit (git status and git diff HEAD show how)" if code["commit"] else "is not a git checkout"
         raise UserError(f"require_clean: the code in {project} {state}; commit first, or launch without require_clean")
+
+
+def take(root: Path, project: Path = PROJECT) -> Path:
+    """The snapshot of ``project`` as it stands now, under ``root/.code``; made if it is not there yet."""
+    code = version_of(project)
     files = files_of(project)
     digest = digest_of(project, files)
     target = root / ".code" / f"{(code['commit'] or 'nocommit')[:8]}-{digest[:12]}"

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.slurm import lab as labs
+from tests.slurm.sweeping import Place, science
 
 SLURM_TESTS = os.environ.get("SLURM_TESTS", "")  # 1: skip where Slurm cannot be started; require: fail there
 
@@ -31,3 +32,11 @@ def slurm_lab() -> Iterator[labs.Lab]:
         pytest.skip(lab)
     yield lab
     labs.release(lab)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(slurm_lab: labs.Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """What the LONG recipe leaves behind when nothing happens to it: a local run, by content."""
+    place = Place(slurm_lab, tmp_path_factory.mktemp("undisturbed"))
+    place.launch(cluster="local")
+    return science(place.record().path)
