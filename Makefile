@@ -11,6 +11,7 @@ SEEDS ?=
 PAIRS ?=
 ROWS ?=
 OVERRIDES ?=
+REPORTED ?=
 FORMAT ?= term
 PYTHON ?= python3.11
 VENV := .venv
@@ -22,6 +23,7 @@ export TOKENIZERS_PARALLELISM = false
 .PHONY: help setup table plan launch status cancel compare-seeds tiny-models clean-venv
 .PHONY: reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
 .PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier
+.PHONY: audit-paper claims
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -67,6 +69,12 @@ cancel: $(STAMP) ## stop the queued and running runs of TABLE=, and nothing else
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
 	@$(SWEEP) launch table2 --scale $(SCALE) --cluster $(CLUSTER) --wait --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
+
+audit-paper: $(STAMP) ## what the paper's printed numbers say about each other
+	@$(PY) -m analysis audit-paper
+
+claims: $(STAMP) ## the paper's claims against the runs on record [SCALE=] [SEEDS="0 1 2"], or with REPORTED=1 against its own numbers
+	@$(PY) -m analysis claims $(if $(REPORTED),--reported,--scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests
 	$(VENV)/bin/ruff format --check .

@@ -17,7 +17,7 @@ from experiments.config import Options
 from experiments.engine import build_policies, set_threads, shared_verifier
 from experiments.errors import UserError
 from experiments.files import canonical_json, read_json, write_atomic, write_json
-from experiments.run_record import RunRecord, read_jsonl
+from experiments.run_record import UNTRAINED, RunRecord, read_jsonl
 from experiments.tasks import load_pinned
 from graft.cotrain import verified
 from graft.policies.base import Policy
@@ -196,6 +196,7 @@ def item_row(place: tuple[str, int, int], prompt: Prompt, sample: Sample, verdic
         "response": sample.response,
         "extracted": verdict.extracted,
         "gold": prompt.gold,
+        **({"alternatives": list(prompt.alternatives)} if prompt.alternatives else {}),
         "correct": verdict.correct,
         "how": verdict.how,
         "finish_reason": sample.finish_reason,

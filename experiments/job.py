@@ -219,8 +219,9 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
     """The exit code of one run; ``element()`` gives it. Traces are printed. An interruption is raised: it ends the process."""
     try:
         chosen = element()
+        record = RunRecord.open(chosen.run)
         options = chosen.options or options_from_json(read_json(chosen.run / "options.json"))
-        finish(RunRecord.open(chosen.run), options, display, chosen.stage)
+        finish(record, options, display, chosen.stage)
     except RunBusy as e:
         print(f"{e}", file=sys.stderr)
         return EXIT_BUSY

@@ -138,9 +138,9 @@ def leave(leaving: Leaving, environ: Mapping[str, str] = os.environ) -> int:
     return EXIT_OWN_ERROR if decision.ending == "failed" else exit_code(leaving.number)
 
 
-def requeue(job: str, environ: Mapping[str, str] = os.environ, pauses: Sequence[float] = REQUEUE_PAUSES_S) -> bool:
+def requeue(job: str, environ: Mapping[str, str] = os.environ) -> bool:
     """``scontrol requeue``, repeated while it is refused."""
-    for pause in pauses:
+    for pause in REQUEUE_PAUSES_S:
         time.sleep(pause)
         done, said = _command(["scontrol", "requeue", job], environ)
         if done:

@@ -29,6 +29,7 @@ from experiments.files import canonical_json, iter_jsonl, read_json, write_json
 __all__ = ["EXIT_USER_ERROR", "RunRecord", "UserError", "find_runs", "fingerprint", "read_jsonl", "run_name"]
 
 FORMAT = 1
+# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
 UNTRAINED = ("base", "imported")
 # Somebody who asks whether a run is alive holds its lock for microseconds; who wants to run it tries again before giving up.
 LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05

@@ -28,16 +28,26 @@ NAMED_IN_COMMENT = 100
 
 @dataclass(frozen=True)
 class Work:
-    """One element of a batch: a stage (all | train | evaluate) of a frozen run. ``after``: keys of the works it needs finished."""
+    """One element of a batch: a stage (all | train | evaluate) of a frozen run.
+
+    ``after``: keys of the works it needs finished; ``met``: those of them that are.
+    """
 
     record: RunRecord
     options: Options
     stage: str
     after: tuple[str, ...] = ()
+    met: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         return str(self.record.config["fingerprint"])
+
+    @property
+    def size(self) -> int:
+        """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
+        recipe = self.record.config["recipe"]
+        return len(recipe["models"]) * recipe["method"]["n"] if self.record.trains else 0
 
     @property
     def key(self) -> str:
@@ -154,7 +164,7 @@ def script_text(batch: Batch, script: Script) -> str:
         *([f"--dependency=afterok:{':'.join(script.dependency)}", "--kill-on-invalid-dep=yes"] if script.dependency else []),
         *c.extra,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -eu", "trap '' USR2", *c.setup]
+    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -e", "trap '' USR2", *c.setup]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in variables(script).items()]
     code = shlex.quote(str(script.code.resolve()))
     lines += [f"cd {code}"]

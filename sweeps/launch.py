@@ -54,7 +54,8 @@ def works_of(record: RunRecord, options: Options, cluster: ClusterSection) -> li
     if cluster.stages == "together" or not record.trains or not options.evaluate:
         return [Work(record, options, "all")]
     training = Work(record, options, "train")
-    return [training, Work(record, options, "evaluate", after=(training.key,))]
+    met = (training.key,) if complete(training) else ()
+    return [training, Work(record, options, "evaluate", after=(training.key,), met=met)]
 
 
 def resources_of(work: Work, cluster: ClusterSection) -> Resources:
@@ -143,7 +144,10 @@ def submit_all(
     tasks = {key: t.task for key, t in tracked.items() if t.in_flight}
     most = slurm.max_array_size() if works else 1
     submitted = []
-    for level in levels([w for w in works if w.key not in tasks]):
+    ready = with_their_needs([w for w in works if w.key not in tasks], tasks)
+    for left in [w for w in works if w.key not in tasks and w not in ready]:
+        display.say(f"not submitted: {left.record.path.name} ({left.stage}) waits for a run that is neither done nor queued")
+    for level in levels(ready):
         for (resources, after), group in grouped(level, cluster, tasks).items():
             for start in range(0, len(group), most):
                 batch = submit(root, group[start : start + most], Script(cluster, resources, code, sys.executable, after))
@@ -151,6 +155,17 @@ def submit_all(
                 submitted.append(batch)
                 display.say(f"submitted job {batch.job_id}: {len(batch.elements)} of {len(works)} ({batch.folder})")
     return submitted
+
+
+def with_their_needs(works: Sequence[Work], tasks: Mapping[str, str]) -> list[Work]:
+    """Works whose needs are all complete, queued, or among these. Slurm would start a job at once that waits for an unknown one."""
+    left = list(works)
+    while True:
+        keys = {w.key for w in left}
+        kept = [w for w in left if all(key in keys or key in tasks or key in w.met for key in w.after)]
+        if len(kept) == len(left):
+            return kept
+        left = kept
 
 
 def levels(works: Sequence[Work]) -> list[list[Work]]:
@@ -171,7 +186,7 @@ def grouped(
 ) -> dict[tuple[Resources, tuple[str, ...]], list[Work]]:
     """Works by (resources, tasks that must end well first). Needs that are complete are no dependency."""
     groups: dict[tuple[Resources, tuple[str, ...]], list[Work]] = {}
-    for w in works:
+    for w in sorted(works, key=lambda w: w.size, reverse=True):  # the longest first, as an array starts in order
         after = tuple(tasks[key] for key in w.after if key in tasks)
         groups.setdefault((resources_of(w, cluster), after), []).append(w)
     return groups

@@ -26,12 +26,6 @@ def job_environment(threads: int, code: Path) -> dict[str, str]:
     return os.environ | own | {"PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1"}
 
 
-def size(record: RunRecord) -> int:
-    """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
-    recipe = record.config["recipe"]
-    return len(recipe["models"]) * recipe["method"]["n"] if record.trains else 0
-
-
 def brief(record: RunRecord) -> bool:
     """A run that is over about as soon as a process has imported torch; such runs share a process."""
     return not record.trains or (record.config["recipe"]["training"]["max_steps"] or BRIEF_STEPS + 1) <= BRIEF_STEPS
@@ -39,7 +33,7 @@ def brief(record: RunRecord) -> bool:
 
 def shares(works: Sequence[Work], jobs: int) -> list[list[Work]]:
     """What each process gets, largest first: a long run is alone, brief ones are dealt out to ``jobs`` processes."""
-    ordered = sorted(works, key=lambda w: size(w.record), reverse=True)
+    ordered = sorted(works, key=lambda w: w.size, reverse=True)
     short = [w for w in ordered if brief(w.record)]
     return [[w] for w in ordered if not brief(w.record)] + [short[i::jobs] for i in range(min(jobs, len(short)))]
 

@@ -24,14 +24,11 @@ ENDED = frozenset(
 
 @dataclass(frozen=True)
 class JobState:
-    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), the reason it gives, and the job's comment.
-
-    ``comment``: None where the scheduler does not tell (the accounting database may not keep it).
-    """
+    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), the reason it gives, and the job's comment."""
 
     state: str
     reason: str = ""
-    comment: str | None = None
+    comment: str = ""
 
     @property
     def in_flight(self) -> bool:
@@ -47,7 +44,7 @@ class NoAnswer(UserError):
     """The controller may or may not have done what it was asked."""
 
 
-def environment() -> dict[str, str]:
+def clean_environment() -> dict[str, str]:
     """This process's environment without what would change the commands: variables override the lines of a batch script
     (SBATCH_TIMELIMIT), hide jobs (SQUEUE_PARTITION), and a job that launches carries the SLURM_* of its own."""
     return {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not k.startswith(OF_SLURM)}
@@ -61,7 +58,7 @@ def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
     deadline = time.monotonic() + retry_s
     while True:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=environment())
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=clean_environment())
         except FileNotFoundError:
             raise UserError(
                 f"{command[0]} is not on PATH, so there is no Slurm here. Use CLUSTER=local, or a login node of the cluster."
@@ -116,8 +113,8 @@ def queue(*, retry_s: float = 0.0) -> dict[str, JobState]:
         task, separator, rest = line.partition(SEPARATOR)
         if not separator:  # the second line of somebody's comment
             continue
-        state, reason, comment = rest.split(SEPARATOR, 2)
-        states[task.strip()] = JobState(state.strip(), reason.strip(), comment.strip())
+        state, reason, comment = (field.strip() for field in rest.split(SEPARATOR, 2))
+        states[task.strip()] = JobState(state, "" if reason == "None" else reason, comment)
     return states
 
 

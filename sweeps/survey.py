@@ -175,7 +175,7 @@ def judge(record: RunRecord, status: Mapping[str, Any], jobs: Sequence[Tracked])
 
 
 def _after_job(status: Mapping[str, Any], ended: JobState) -> tuple[str, str]:
-    words = ended.state + (f", {ended.reason}" if ended.reason not in ("", "None") else "")
+    words = ended.state + (f", {ended.reason}" if ended.reason else "")
     if ended.state in OUTSIDE:
         return "interrupted", f"its job ended as {words}"
     # A run that ends by itself says so in its record, in training ("running") as in evaluation ("trained").
