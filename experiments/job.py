@@ -39,7 +39,7 @@ from experiments.errors import (
 )
 from experiments.files import read_json, write_json
 from experiments.interruption import Interrupted
-from experiments.requeue import Leaving, decide, leave
+from experiments.requeue import Leaving, decide, leave, warn_in_time
 from experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -217,8 +217,10 @@ def wanted(args: argparse.Namespace) -> list[Callable[[], Element]]:
 
 def attempt(element: Callable[[], Element], display: Display) -> int:
     """The exit code of one run; ``element()`` gives it. Traces are printed. An interruption is raised: it ends the process."""
+    path: object = "the run"
     try:
         chosen = element()
+        path = chosen.run
         record = RunRecord.open(chosen.run)
         options = chosen.options or options_from_json(read_json(chosen.run / "options.json"))
         finish(record, options, display, chosen.stage)
@@ -230,7 +232,7 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
         return EXIT_USER_ERROR
     except Exception as e:
         traceback.print_exc()
-        if (broken := environment_failure(e, "")) is not None:
+        if (broken := environment_failure(e, path)) is not None:
             print(f"error: {broken}; run the same command again to resume", file=sys.stderr)
             return EXIT_ENVIRONMENT
         return EXIT_OWN_ERROR
@@ -239,4 +241,5 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
 
 if __name__ == "__main__":
     interruption.install()
+    warn_in_time()
     sys.exit(main())

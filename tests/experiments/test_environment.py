@@ -63,7 +63,7 @@ def small_disk(tmp_path):
     """A file system of its own that can be filled."""
     directory = tmp_path / "disk"
     directory.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", str(directory)], capture_output=True, text=True)
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64m", "tmpfs", str(directory)], capture_output=True, text=True)
     if mounted.returncode != 0:
         pytest.skip(f"mounting is not permitted here: {mounted.stderr.strip()}")
     yield directory
