@@ -6,6 +6,7 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,9 @@ class Place:
         return record
 
 
+Undisturbed = Callable[[], Any]
+
+
 def rows(root: Path) -> int:
     """Finished steps of the only run below a root."""
     files = list(root.glob("*/metrics.jsonl"))
@@ -171,9 +175,9 @@ def pid_of(record: RunRecord) -> int:
     return int(record.attempts()[-1].start["pid"])
 
 
-def waiting_signals(pid: int) -> int:
-    """Mask of the signals that a process has been sent and not taken yet."""
-    for line in Path(f"/proc/{pid}/status").read_text().splitlines():
-        if line.startswith("ShdPnd:"):
-            return int(line.split()[1], 16)
-    return 0
+def stopped(pid: int) -> bool:
+    """Whether the process stands still by SIGSTOP; one that is gone does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:
+        return False

@@ -10,7 +10,7 @@ import pytest
 
 from experiments.files import read_json
 from tests.slurm.lab import Lab
-from tests.slurm.sweeping import LONG, ONE, SHORT, Place, copy_of_project, science
+from tests.slurm.sweeping import LONG, ONE, SHORT, Place, Undisturbed, copy_of_project, science
 
 pytestmark = pytest.mark.slurm
 QUICK = (*SHORT, "model=qwen3-1.7b", "scale.training.max_steps=1")
@@ -25,7 +25,7 @@ def quoted(value: str) -> str:
 
 @pytest.mark.parametrize("after", ["edited", "removed"])
 def test_later_changes_of_the_project_change_no_queued_job(
-    slurm_lab: Lab, tmp_path: Path, undisturbed: dict[str, str], after: str
+    slurm_lab: Lab, tmp_path: Path, undisturbed: Undisturbed, after: str
 ) -> None:
     code = copy_of_project(tmp_path / "project")
     place = Place(slurm_lab, tmp_path, code)
@@ -40,7 +40,7 @@ def test_later_changes_of_the_project_change_no_queued_job(
     else:
         shutil.rmtree(code)
     slurm_lab.run("scontrol", "release", place.job())
-    assert science(place.done().path) == undisturbed
+    assert science(place.done().path) == undisturbed()
 
 
 def test_odd_names_and_values_survive_every_hop(slurm_lab: Lab, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from experiments.files import read_json
 from tests.slurm.lab import Lab
-from tests.slurm.sweeping import LONG, ONE, ROOT, SHORT, Place, copy_of_project, on_lab, science, wrapper
+from tests.slurm.sweeping import LONG, ONE, ROOT, SHORT, Place, Undisturbed, copy_of_project, on_lab, science, wrapper
 
 pytestmark = pytest.mark.slurm
 HELD = (*SHORT, "cluster.extra=['--hold']")
@@ -99,7 +99,7 @@ def test_a_submission_that_never_arrived_is_repeated(place: Place, tmp_path: Pat
     assert [place.job()] == ours(place)
 
 
-def test_the_controller_is_restarted_in_mid_sweep(place: Place, undisturbed: dict[str, str]) -> None:
+def test_the_controller_is_restarted_in_mid_sweep(place: Place, undisturbed: Undisturbed) -> None:
     """It is away for some seconds while a run trains and a launcher waits for it."""
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(place.sweeps, "launch", *ONE, "--wait", overrides=LONG)
@@ -108,7 +108,7 @@ def test_the_controller_is_restarted_in_mid_sweep(place: Place, undisturbed: dic
         launched = waiting.result()
     assert launched.returncode == 0, launched.stdout + launched.stderr
     assert [a.reason for a in place.record().attempts()] == ["done"]
-    assert science(place.record().path) == undisturbed
+    assert science(place.record().path) == undisturbed()
     assert place.lab.states(place.job()) == ["COMPLETED"]
 
 

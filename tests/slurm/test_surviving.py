@@ -12,7 +12,7 @@ import pytest
 
 from experiments.run_record import RunRecord
 from tests.slurm.lab import Lab, until
-from tests.slurm.sweeping import LONG, PATIENCE_S, Place, ends, jobs, pid_of, science, waiting_signals
+from tests.slurm.sweeping import LONG, PATIENCE_S, Place, Undisturbed, ends, jobs, pid_of, science, stopped
 
 pytestmark = pytest.mark.slurm
 # Preemption empties the node n2 for a job that wants all of it; the other scenarios stay on n1.
@@ -51,15 +51,15 @@ def past_its_timeouts(place: Place) -> RunRecord:
 
 
 def at_its_limit(place: Place) -> RunRecord:
-    """A real time limit of a minute. The process is stopped until Slurm's own warning is there, so that it finds work undone."""
-    asked = f"cluster.independent={LIMIT % 1}"
+    """A real time limit; two minutes, so that a slow machine comes to its steps, too.
+
+    The process stands still until Slurm's own warning, with which it sends SIGCONT, so that this finds work undone.
+    """
+    asked = f"cluster.independent={LIMIT % 2}"
     place.launch(overrides=(*LONG, ELSEWHERE, asked, "cluster.max_timeouts=20"))
     pid = pid_of(place.at_step(2))
     os.kill(pid, signal.SIGSTOP)
-    try:
-        until(lambda: bool(waiting_signals(pid) & 1 << (signal.SIGUSR2 - 1)), 90, "Slurm's warning before the limit")
-    finally:
-        os.kill(pid, signal.SIGCONT)
+    until(lambda: not stopped(pid), 150, "Slurm's warning before the limit")
     return place.done()
 
 
@@ -102,59 +102,60 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def ended(slurm_lab: Lab, folder: Path) -> Iterator[Ended]:
     """The record of a scenario when it is over. All of them run side by side, because each mostly waits for Slurm."""
-    with ThreadPoolExecutor(4) as pool:
-        futures: dict[str, Future[RunRecord]] = {}
-        for scenario in SCENARIOS:
-            (folder / scenario.__name__).mkdir()
-            futures[scenario.__name__] = pool.submit(scenario, Place(slurm_lab, folder / scenario.__name__))
-        yield lambda scenario: futures[scenario.__name__].result(2 * PATIENCE_S)
+    pool = ThreadPoolExecutor(4)
+    futures: dict[str, Future[RunRecord]] = {}
+    for scenario in SCENARIOS:
+        (folder / scenario.__name__).mkdir()
+        futures[scenario.__name__] = pool.submit(scenario, Place(slurm_lab, folder / scenario.__name__))
+    yield lambda scenario: futures[scenario.__name__].result(2 * PATIENCE_S)
+    pool.shutdown(cancel_futures=True)
 
 
-def test_sigkill_and_the_same_command(ended: Ended, folder: Path, undisturbed: dict[str, str]) -> None:
+def test_sigkill_and_the_same_command(ended: Ended, folder: Path, undisturbed: Undisturbed) -> None:
     record = ended(killed)
     assert ends(record) == [None, "done"]
     assert (folder / "killed" / "between").read_text().startswith("interrupted: its process was killed")
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
-def test_scancel_and_the_same_command(ended: Ended, folder: Path, undisturbed: dict[str, str]) -> None:
+def test_scancel_and_the_same_command(ended: Ended, folder: Path, undisturbed: Undisturbed) -> None:
     record = ended(cancelled)
     assert ends(record) == ["interrupted", "done"]
     assert (folder / "cancelled" / "between").read_text().startswith("interrupted: SIGTERM at step")
     first, second = jobs(record.attempts())
     assert first != second
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
-def test_requeue_from_outside(ended: Ended, undisturbed: dict[str, str]) -> None:
+def test_requeue_from_outside(ended: Ended, undisturbed: Undisturbed) -> None:
     record = ended(requeued)
     assert ends(record)[1:] == ["done"]
     assert ends(record)[0] in ("interrupted", None)  # told by SIGTERM, and killed if that took too long
     assert len(set(jobs(record.attempts()))) == 1
     assert record.attempts()[1].start["SLURM_RESTART_COUNT"] == "1"
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
-def test_preemption_is_no_timeout(ended: Ended, undisturbed: dict[str, str]) -> None:
+def test_preemption_is_no_timeout(ended: Ended, undisturbed: Undisturbed) -> None:
     record = ended(preempted)
     assert ends(record) == ["preempted", "done"]
     assert record.attempts()[1].start["SLURM_RESTART_COUNT"] == "1"
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
-def test_warning_before_the_time_limit(ended: Ended, undisturbed: dict[str, str]) -> None:
+def test_warning_before_the_time_limit(ended: Ended, undisturbed: Undisturbed) -> None:
     record = ended(warned)
     assert ends(record) == ["timeout", "done"]
     assert len(set(jobs(record.attempts()))) == 1
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
-def test_a_real_time_limit(ended: Ended, undisturbed: dict[str, str]) -> None:
+def test_a_real_time_limit(ended: Ended, undisturbed: Undisturbed) -> None:
     record = ended(at_its_limit)
     assert ends(record)[0] == "timeout"
     assert ends(record)[-1] == "done"
     assert set(ends(record)) == {"timeout", "done"}
-    assert science(record.path) == undisturbed
+    assert science(record.path) == undisturbed()
 
 
 def test_too_many_timeouts_are_a_failure(slurm_lab: Lab, ended: Ended, folder: Path) -> None:

@@ -19,7 +19,9 @@ from sweeps.slurm import JobState
 from sweeps.survey import Standing, Tracked, judge, last_lines, last_row, standing, track
 from tests.sweeps.made import made_record, work_of
 
-BATCH = Batch(Path("/nowhere/.sweeps/ab"), ({"run": "/nowhere/r", "fingerprint": "f" * 64, "stage": "all"},), {"gpus": 0, "cpus": 2}, "7")
+BATCH = Batch(
+    Path("/nowhere/.sweeps/ab"), ({"run": "/nowhere/r", "fingerprint": "f" * 64, "stage": "all"},), {"gpus": 0, "cpus": 2}, "7"
+)
 
 
 def status(state: str, reason: str | None = None, step: int = 4) -> dict[str, Any]:
@@ -51,7 +53,12 @@ CASES = {
         "failed",
         "ValueError: x",
     ),
-    "completed says the scheduler, not the record": (status("running"), [job("COMPLETED")], "failed", "without a complete record"),
+    "completed says the scheduler, not the record": (
+        status("running"),
+        [job("COMPLETED")],
+        "failed",
+        "without a complete record",
+    ),
     "failed before it could write": (status("prepared"), [job("FAILED", "exit code 1:0")], "failed", "FAILED, exit code 1:0"),
     "out of memory": (status("running"), [job("OUT_OF_MEMORY")], "failed", "OUT_OF_MEMORY"),
     "killed in training": (status("running"), [job("FAILED", "JobLaunchFailure")], "interrupted", "was killed"),
@@ -130,7 +137,9 @@ def test_a_batch_without_an_id_is_found_by_its_comment(queue: dict[str, JobState
     assert survey.read_batches(tmp_path)[0].job_id == "9"
 
 
-def test_an_older_job_that_is_in_the_queue_counts_more_than_a_newer_that_ended(queue: dict[str, JobState], tmp_path: Path) -> None:
+def test_an_older_job_that_is_in_the_queue_counts_more_than_a_newer_that_ended(
+    queue: dict[str, JobState], tmp_path: Path
+) -> None:
     work = work_of(made_record(tmp_path))
     first, second = (new_batch(tmp_path, [work], work_resources()).submitted(k) for k in ("1", "2"))
     os.utime(first.folder / "batch.json", (1, 1))
