@@ -9,7 +9,8 @@ import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -70,20 +71,28 @@ def take(root: Path, project: Path = PROJECT) -> Path:
     """The snapshot of ``project`` as it stands now, under ``root/.code``; made if it is not there yet."""
     code = version_of(project)
     files = files_of(project)
-    digest = digest_of(project, files)
-    target = root / ".code" / f"{(code['commit'] or 'nocommit')[:8]}-{digest[:12]}"
+    target = _named(root, code, digest_of(project, files))
     if (target / "CODE.json").exists():
         return target
-    aside = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    shutil.rmtree(aside, ignore_errors=True)
-    for name in files:
-        (aside / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(project / name, aside / name)
-    write_json(aside / "CODE.json", {**code, "sha256": digest})
+    target.parent.mkdir(parents=True, exist_ok=True)
+    # A name of its own: process ids repeat between machines that share the file system.
+    aside = Path(tempfile.mkdtemp(prefix=".", suffix=".tmp", dir=target.parent))
     try:
+        for name in files:
+            (aside / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(project / name, aside / name)
+        digest = digest_of(aside, files)  # of the copy: a file may have been edited since
+        target = _named(root, code, digest)
+        write_json(aside / "CODE.json", {**code, "sha256": digest})
+        aside.chmod(0o755)  # mkdtemp's is the owner's alone
         os.rename(aside, target)
-    except OSError:  # another launch made the same one first
-        shutil.rmtree(aside, ignore_errors=True)
-        if not (target / "CODE.json").exists():
+    except OSError:
+        if not (target / "CODE.json").exists():  # else another launch made the same one first
             raise
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return target
+
+
+def _named(root: Path, code: Mapping[str, Any], digest: str) -> Path:
+    return root / ".code" / f"{(code['commit'] or 'nocommit')[:8]}-{digest[:12]}"
