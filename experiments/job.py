@@ -89,13 +89,14 @@ def finish(record: RunRecord, options: Options, display: Display, stage: Stage =
     if record.done:
         display.say(f"{record.path}: done already, reused")
         return
-    interruption.check("its start")
     with record.lock():
         todo = stages(record, options, stage)
         if not todo:
             display.say(f"{record.path}: trained already")
             return
         with recorded(record) as attempt:
+            # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
+            interruption.check("its start")
             display.say(f"{record.path}: writing here")
             _finish_locked(record, options, display, (attempt, todo))
 

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -77,13 +78,19 @@ def code_version(root: Path = ROOT) -> dict[str, Any]:
     return {"commit": snapshot.get("commit"), "dirty": bool(snapshot.get("dirty")), "diff": snapshot.get("diff") or None}
 
 
+@lru_cache(maxsize=1)
+def _own_code() -> dict[str, Any]:
+    """What this process runs was settled when it started, and a sweep freezes hundreds of runs: git is asked once."""
+    return code_version()
+
+
 def provenance() -> dict[str, Any]:
     """Commit, dirty diff, versions, argv and host of the process that freezes a run."""
     versions = {"python": platform.python_version()}
     for name in RECORDED_VERSIONS:
         versions[name] = metadata.version(name)
     return {
-        **code_version(),
+        **_own_code(),
         "versions": versions,
         "argv": sys.argv,
         "host": platform.node(),
