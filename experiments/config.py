@@ -253,10 +253,12 @@ def _dig(recipe: Mapping[str, Any], key: str) -> Any:
 
 
 def _options(config: Config) -> Options:
+    """Folders become absolute: a launched run reads them from another working directory."""
+    sources = {config.scale.slots[s].name: config.scale.slots[s].source for s in config.pair.models}
     return Options(
         experiment_root=Path(config.runs_root) / config.experiment,
-        data_root=config.data.root,
-        model_paths={config.scale.slots[s].name: config.scale.slots[s].source for s in config.pair.models},
+        data_root=None if config.data.root is None else _absolute(config.data.root),
+        model_paths={name: _absolute(source) for name, source in sources.items()},
         device=config.policy.device,
         threads=config.cluster.threads,
         resume=config.resume,
@@ -265,6 +267,12 @@ def _options(config: Config) -> Options:
         checkpoint_every=config.checkpoint_every,
         dry_run=config.dry_run,
     )
+
+
+def _absolute(given: str) -> str:
+    """A directory's absolute path; a packaged or hub name as it is."""
+    path = Path(given).expanduser()
+    return str(path.absolute()) if path.is_dir() else given
 
 
 def known_methods() -> tuple[str, ...]:

@@ -39,7 +39,7 @@ from experiments.errors import (
 )
 from experiments.files import read_json, write_json
 from experiments.interruption import Interrupted
-from experiments.requeue import Leaving, decide, leave
+from experiments.requeue import Leaving, decide, leave, warn_in_time
 from experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -89,13 +89,14 @@ def finish(record: RunRecord, options: Options, display: Display, stage: Stage =
     if record.done:
         display.say(f"{record.path}: done already, reused")
         return
-    interruption.check("its start")
     with record.lock():
         todo = stages(record, options, stage)
         if not todo:
             display.say(f"{record.path}: trained already")
             return
         with recorded(record) as attempt:
+            # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
+            interruption.check("its start")
             display.say(f"{record.path}: writing here")
             _finish_locked(record, options, display, (attempt, todo))
 
@@ -113,8 +114,9 @@ def stages(record: RunRecord, options: Options, stage: Stage) -> tuple[Stage, ..
 def _finish_locked(record: RunRecord, options: Options, display: Display, work: tuple[Path, tuple[Stage, ...]]) -> None:
     """``work``: the attempt's directory and the stages to do."""
     from experiments.evaluation import count_complete, evaluate
+    from experiments.ledger import read_ledger, summary as summary_of
     from experiments.progress import summary
-    from experiments.training import compute_summary, train
+    from experiments.training import train
 
     attempt, todo = work
     label = record.path.name
@@ -122,7 +124,7 @@ def _finish_locked(record: RunRecord, options: Options, display: Display, work: 
         train(record, attempt, options, lambda _, total, m: display.update(label, m["step"], total, summary(m)))
     if "evaluate" in todo:
         evaluate(record, attempt, options, lambda name, k, total: display.update(f"{label} evaluation", k, total, name))
-        write_json(record.path / "compute.json", compute_summary(record))
+        write_json(record.path / "compute.json", summary_of(read_ledger(record)))
         counts = count_complete(record)
         record.set_status("done", reason=None)
         write_json(record.path / "done.json", counts)
@@ -216,10 +218,13 @@ def wanted(args: argparse.Namespace) -> list[Callable[[], Element]]:
 
 def attempt(element: Callable[[], Element], display: Display) -> int:
     """The exit code of one run; ``element()`` gives it. Traces are printed. An interruption is raised: it ends the process."""
+    path: object = "the run"
     try:
         chosen = element()
+        path = chosen.run
+        record = RunRecord.open(chosen.run)
         options = chosen.options or options_from_json(read_json(chosen.run / "options.json"))
-        finish(RunRecord.open(chosen.run), options, display, chosen.stage)
+        finish(record, options, display, chosen.stage)
     except RunBusy as e:
         print(f"{e}", file=sys.stderr)
         return EXIT_BUSY
@@ -228,7 +233,7 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
         return EXIT_USER_ERROR
     except Exception as e:
         traceback.print_exc()
-        if (broken := environment_failure(e, "")) is not None:
+        if (broken := environment_failure(e, path)) is not None:
             print(f"error: {broken}; run the same command again to resume", file=sys.stderr)
             return EXIT_ENVIRONMENT
         return EXIT_OWN_ERROR
@@ -237,4 +242,5 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
 
 if __name__ == "__main__":
     interruption.install()
+    warn_in_time()
     sys.exit(main())

@@ -20,7 +20,7 @@ from graft.metrics import exchange_metrics, model_metrics, token_counts
 from graft.policies.base import Policy, TokenPair
 from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
 
-VerifyMany = Callable[[Seq[tuple[str, str]]], list[Verdict]]
+VerifyMany = Callable[[Seq[tuple[tuple[str, ...], str]]], list[Verdict]]  # (golds, response): a prompt may have several golds
 History = Mapping[str, tuple[float, ...]]
 
 
@@ -248,7 +248,7 @@ def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch
 
 def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:
     """Groups with verdicts and rewards (1 correct, 0 otherwise; a timeout is 0 and stays visible in ``how``)."""
-    verdicts = iter(verify([(g.prompt.gold, r.text) for g in groups for r in g.responses]))
+    verdicts = iter(verify([(g.prompt.golds, r.text) for g in groups for r in g.responses]))
     done = []
     for g in groups:
         responses = []

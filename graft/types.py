@@ -17,16 +17,27 @@ FinishReason = Literal["eos", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One task item: ``message`` is the user's turn, before any model's chat template; ``gold`` is the reference answer."""
+    """One task item: ``message`` is the user's turn, before any model's chat template; ``gold`` is the reference answer.
+
+    ``alternatives`` are further reference answers, for the few items that have several: each of them alone is right.
+    """
 
     id: str
     message: str
     gold: str
     tags: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.id or not self.message or not self.gold.strip():
+        if not self.id or not self.message or not all(gold.strip() for gold in self.golds):
             raise ValueError(f"prompt {self.id!r}: id, message and gold must not be empty")
+        if len(set(self.golds)) < len(self.golds):
+            raise ValueError(f"prompt {self.id!r}: an alternative repeats another gold; name each once")
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """All accepted answers, ``gold`` first: what a verifier is given."""
+        return (self.gold, *self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)

@@ -143,9 +143,8 @@ def script_text(batch: Batch, script: Script) -> str:
     """The batch script. It replaces its shell by the run's process, so that the scheduler's signals reach the run itself."""
     c, r = script.cluster, script.resources
     array = len(batch.elements) > 1
-    log = str(batch.folder.resolve() / ("%a.log" if array else "0.log"))
-    if array:
-        log = log.replace("%", "%%").replace("%%a.log", "%a.log")
+    # A percent sign of the folder's own would be one of Slurm's patterns.
+    log = str(batch.folder.resolve()).replace("%", "%%") + ("/%a.log" if array else "/0.log")
     options = [
         f"--job-name={job_name(batch)}",
         f"--comment={comment(batch)}",

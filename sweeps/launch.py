@@ -21,9 +21,9 @@ from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
 from sweeps import slurm
-from sweeps.batches import FOLDER, Batch, Script, Work, new_batch, script_text, write_script
+from sweeps.batches import FOLDER, Batch, Script, Work, comment, new_batch, script_text, write_script
 from sweeps.local import run_local
-from sweeps.snapshot import take
+from sweeps.snapshot import require_clean, take
 from sweeps.survey import Standing, Tracked, survey, track
 
 Runs = Mapping[str, tuple[RunPlan, Options]]
@@ -89,16 +89,20 @@ def to_start(standings: Sequence[Standing], *, retry: bool) -> tuple[set[str], l
 def launch(runs: Runs, how: How, display: Display) -> int:
     """Start what is missing; the worst exit code. Slurm jobs are submitted and left; ``how.wait`` follows them to their end."""
     root = next(iter(runs.values()))[1].experiment_root
+    slurm_here = how.cluster.scheduler == "slurm"
+    if how.require_clean:
+        require_clean()
+    if slurm_here:
+        require_plain_name(root)
     frozen = freeze_all(runs)
     records = [r for r, _ in frozen]
-    slurm_here = how.cluster.scheduler == "slurm"
     with launch_lock(root):
         tracked = track(root, adopt=True)
         standings = survey(records, tracked)
         start, failed = to_start(standings, retry=how.retry)
         works = [w for r, o in frozen if r.config["fingerprint"] in start for w in works_of(r, o, how.cluster)]
         say_what(standings, failed, how, display)
-        code = take(root, require_clean=how.require_clean) if works else root
+        code = take(root) if works else root
         if slurm_here:
             submit_all(root, [w for w in works if not complete(w)], how.cluster, code, tracked, display)
     if slurm_here:
@@ -108,6 +112,14 @@ def launch(runs: Runs, how: How, display: Display) -> int:
     if elsewhere and how.wait:
         here = max(here, follow(records, display))
     return max(here, worst_of(failed), 1 if elsewhere and not how.wait else 0)
+
+
+def require_plain_name(root: Path) -> None:
+    """UserError for a folder whose name Slurm would change: it drops backslashes from a log's name, and the job cannot start."""
+    if any(c in str(root.resolve()) for c in ("\\", "\n")):
+        raise UserError(
+            f"{root.resolve()}: Slurm cannot write logs below a name with a backslash or a line break; rename the folder"
+        )
 
 
 def say_what(standings: Sequence[Standing], failed: Sequence[Standing], how: How, display: Display) -> None:
@@ -181,12 +193,17 @@ def grouped(
 
 
 def submit(root: Path, works: Sequence[Work], script: Script) -> Batch:
-    """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind."""
+    """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind.
+
+    Without an answer the folder stays: the job may be in the queue, where the next launch finds it.
+    """
     script = replace(script, python=script.cluster.python or script.python)
     batch = new_batch(root, works, script.resources)
     file = write_script(batch, script)
     try:
-        return batch.submitted(slurm.submit(file))
+        return batch.submitted(slurm.submit(file, comment(batch)))
+    except slurm.NoAnswer:
+        raise
     except UserError:
         file.unlink()
         (batch.folder / "batch.json").unlink()
