@@ -199,6 +199,15 @@ def test_missing_runs_stay_in_csv_and_picture(costly: Runs):
     assert not_drawn(data) == (expected,)
 
 
+def test_the_picture_names_what_is_missing_in_part(costly: Runs):
+    parts = "(gain over GRPO in part, device-hours in part)"
+    (line,) = not_drawn(measured("figure3b", costly))
+    assert line == f"Without a point (no finished run): GRAFT, stored peer; GRAFT, live peer {parts}."
+    assert not_drawn(printed("figure3b")) == (
+        "Without a point (not printed): GRAFT, live peer (device-hours in part); GRAFT, stored peer (device-hours in part).",
+    )
+
+
 def test_an_incomplete_evaluation_is_no_point(costly: Runs):
     record = next(r for r in open_runs(costly.root) if r.config["cell"]["method"] == "graft")
     costly.write(record, "tiny-qwen3", "arith-large", 1, costly.read(record, "tiny-qwen3", "arith-large", 1)[:-1])
