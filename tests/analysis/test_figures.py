@@ -86,7 +86,7 @@ def test_complementarity_by_hand(runs: Runs):
     assert {v[0] for v in values(data, PAPER).values()} == {18.7, 47.9}
     assert {p.runs for p in data.points if p.source == HERE} == {(a.path.name, b.path.name)}
     assert [p.todo for p in data.points if p.y is None] == ["no all-fail prompt in this step"]
-    assert "smollm3-3b: 2 of 7 all-fail prompts solved by the peer, in 2 of 3 steps." in data.notes
+    assert "smollm3-3b: 2 of 7 all-fail prompts solved by the peer, 2 of 3 steps." in data.notes
 
 
 def test_complementarity_needs_the_same_prompts_in_every_step(runs: Runs):
