@@ -68,7 +68,7 @@ class Look:
 LOOKS = {
     "grpo_n8": Look(BLACK, "o", "-"),
     "grpo_n16": Look(BLACK, "s", "-"),
-    "grpo_n32": Look(BLACK, "h", "-"),
+    "grpo_n32": Look(BLACK, ">", "-"),
     "grpo_n8_dynamic_sampling": Look(GREY, "P", (0, (1, 1))),
     "hacpo": Look(ORANGE, "v", (0, (5, 1.5, 1, 1.5))),
     "sgt": Look(GREEN, "^", (0, (4, 1.5))),
