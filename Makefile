@@ -22,7 +22,7 @@ export TOKENIZERS_PARALLELISM = false
 
 .PHONY: help setup table plan launch status cancel compare-seeds tiny-models clean-venv
 .PHONY: reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
-.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier
+.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier bench-sweeps
 .PHONY: audit-paper claims
 
 help: ## list the targets
@@ -98,6 +98,9 @@ bench-rollout: $(STAMP) ## our policy against TRL's GRPOTrainer in one run (inst
 
 bench-verifier: $(STAMP) ## answers/s of our verifier against math-verify called serially; [DATA=<folder of the JSONL files>]
 	$(PY) -m benchmarks.verifier $(if $(DATA),--data $(DATA))
+
+bench-sweeps: $(STAMP) ## seconds that planning 300 cells and the status of 300 runs take
+	$(PY) -m benchmarks.sweeps
 
 setup-eval: $(STAMP) ## .venv-eval with lm-eval, for engine=lm-eval-hf
 	test -x .venv-eval/bin/python || $(PYTHON) -m venv .venv-eval
