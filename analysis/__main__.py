@@ -5,6 +5,7 @@
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis audit-paper``: what the paper's printed numbers say about each other.
 ``python -m analysis claims [--reported]``: the paper's claims against the runs on record, or against its own numbers.
+``python -m analysis reproduce --scale cpu --out reports``: every table of the paper that the runs on record allow.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
@@ -15,25 +16,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import (
-    audit,
-    claims,
-    clipping,
-    compute,
-    curves,
-    exchange,
-    import_lm_eval,
-    layout,
-    pairs,
-    quality,
-    stability,
-    tables,
-)
+from analysis import audit, claims, curves, exchange, import_lm_eval, quality, reproduce
 from analysis.collect import open_runs
 from analysis.footer import SCALES
+from analysis.kinds import Asked, build_table
 from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows
-from analysis.spec import PASS_AT_1, load_spec, read_spec
+from analysis.spec import load_spec
 from analysis.terminal import print_page
 from analysis.writers import to_texts, write_all
 from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
@@ -47,14 +36,7 @@ COMMANDS = {
     "import-lm-eval": import_lm_eval.main,
     "audit-paper": audit.main,
     "claims": claims.main,
-}
-# kind -> (load spec, the paper's values, ours, page, csv)
-KINDS = {
-    PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),
-    "compute": (compute.load_spec, compute.from_reported, compute.from_runs, compute.to_page, compute.to_csv),
-    "pairs": (pairs.load_spec, pairs.from_reported, pairs.from_runs, layout.pairs_page, layout.pairs_csv),
-    "stability": (pairs.load_spec, pairs.from_reported, stability.from_runs, layout.pairs_page, layout.pairs_csv),
-    "clipping": (clipping.load_spec, clipping.from_reported, clipping.from_runs, clipping.to_page, clipping.to_csv),
+    "reproduce": reproduce.main,
 }
 
 
@@ -75,18 +57,9 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
 
 
 def build(args: argparse.Namespace) -> tuple[Page, str]:
-    """The page of a table and its CSV. The spec's ``kind`` says what kind of table it is (none: pass@1)."""
-    _, given = read_spec(args.table, args.specs)
-    kind = given.get("kind", PASS_AT_1)
-    if kind not in KINDS:
-        raise UserError(f"{args.table}: kind {kind!r} is not known; known are {', '.join(KINDS)}")
-    load, from_reported, from_runs, to_page, to_csv = KINDS[kind]
-    spec = load(args.table, args.specs)
-    if args.source == "reported":
-        table = from_reported(spec)
-    else:
-        table = from_runs(spec, records_of(args), scale=args.scale, seed=args.seed, methods=args.methods)
-    return to_page(table), to_csv(table)
+    """The page of a table and its CSV."""
+    records = None if args.source == "reported" else lambda: records_of(args)
+    return build_table(args.table, records, Asked(args.scale, args.seed, args.specs, args.methods))
 
 
 def records_of(args: argparse.Namespace) -> list[RunRecord]:
