@@ -48,10 +48,19 @@ reproduce-table9: ## clipping dynamics by the position of the peer minibatches
 $(TABLES:%=reproduce-table%): reproduce-table%: $(STAMP)
 	@$(MAKE) --no-print-directory table TABLE=table$*
 
+FIGURES := 1 3a 3b 4 5
+reproduce-figure1: ## complementarity over training: launch what is missing, then reports/<scale>/figure1.{pdf,png,csv}
+reproduce-figure3a: ## score of the pair against device-hours
+reproduce-figure3b: ## stored against live peers
+reproduce-figure4: ## validation curves
+reproduce-figure5: ## score against the whole joint run charged to each model
+$(FIGURES:%=reproduce-figure%): reproduce-figure%: $(STAMP)
+	@$(MAKE) --no-print-directory table TABLE=figure$*
+
 reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and dynamic sampling, GSPO, Dr. GRPO, RL-ZVP, naive sharing
 	@$(MAKE) --no-print-directory table TABLE=extra_baselines
 
-reproduce: $(STAMP) ## write every table of the paper that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
+reproduce: $(STAMP) ## write every table and figure that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
 	@$(PY) -m analysis reproduce --scale $(SCALE) --out reports
 
 table: $(STAMP)

@@ -1,5 +1,7 @@
 """``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv.
 
+``python -m analysis figure1 --scale cpu --out reports``: a figure as .pdf, .png and .csv; without ``--out`` what it would show.
+
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
@@ -16,10 +18,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, curves, exchange, import_lm_eval, quality, reproduce
+from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce
 from analysis.collect import open_runs
+from analysis.figures import FIGURES, curves
 from analysis.footer import SCALES
-from analysis.kinds import Asked, build_table
+from analysis.kinds import Asked, build_any, kind_of
 from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows
 from analysis.spec import load_spec
@@ -42,7 +45,7 @@ COMMANDS = {
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
-    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2")
+    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2 or figure3a")
     parser.add_argument("--scale", choices=sorted(SCALES), default="cpu")
     parser.add_argument("--format", choices=["term", "md", "tex", "csv"], default="term", help="what is printed (default: term)")
     parser.add_argument("--source", choices=["runs", "reported"], default="runs", help="reported: what the paper printed")
@@ -50,16 +53,18 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--experiment", default="paper", help="folder of the runs under --root (default: paper)")
     parser.add_argument("--seed", type=int, default=0, help="training seed (default: 0)")
     parser.add_argument("--over-seeds", action="store_true", help="every pair and training seed on record, to the terminal")
-    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv}")
+    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv} or <figure>.{pdf,png,csv}")
     parser.add_argument("--specs", type=Path, default=PROJECT / "paper_tables/specs", help="folder of the table specs")
     parser.add_argument("--methods", type=Path, default=PROJECT / "sweeps/conf/method", help="folder with one YAML per method")
     return parser.parse_args(argv)
 
 
-def build(args: argparse.Namespace) -> tuple[Page, str]:
-    """The page of a table and its CSV."""
+def build(args: argparse.Namespace) -> tuple[Page, str, list[Path]]:
+    """The page of a table or figure, its CSV, and the files written."""
+    if args.format == "tex" and kind_of(args.table, args.specs) in FIGURES:
+        raise UserError(f"{args.table} is a figure and has no LaTeX form; include the PDF that --out writes")
     records = None if args.source == "reported" else lambda: records_of(args)
-    return build_table(args.table, records, Asked(args.scale, args.seed, args.specs, args.methods))
+    return build_any(args.table, records, Asked(args.scale, args.seed, args.specs, args.methods), args.out)
 
 
 def records_of(args: argparse.Namespace) -> list[RunRecord]:
@@ -82,8 +87,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             spec = load_spec(args.table, args.specs)
             print_seeds(seed_rows(spec, records_of(args), scale=args.scale, methods=args.methods), args.scale)
             return 0
-        page, csv = build(args)
-        written = write_all(page, csv, args.out) if args.out else []
+        page, csv, written = build(args)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
