@@ -27,7 +27,7 @@ from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows
 from analysis.spec import load_spec
 from analysis.terminal import print_page
-from analysis.writers import to_texts, write_all
+from analysis.writers import to_texts
 from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent

@@ -1,6 +1,7 @@
 """``python -m analysis reproduce --scale cpu --out reports``: every table and figure that the runs on record allow.
 
-Starts nothing. Writes each table as .md, .tex and .csv, each figure as .pdf, .png and .csv, whatever it lacks, and prints which are complete and what fills the others.
+Starts nothing. Writes each table as .md, .tex and .csv, each figure as .pdf, .png and .csv, whatever it lacks, and prints which are
+complete and what fills the others.
 """
 
 from __future__ import annotations
