@@ -33,6 +33,7 @@ class SweepLauncher(Launcher):
         """Freeze and launch all jobs as one. Leaves with the worst exit code of the children, where there is one."""
         from experiments.config import load_config, resolve
         from experiments.progress import Display
+        from sweeps.cells import add_runs
         from sweeps.launch import How, launch
 
         cluster = load_config(job_overrides[0]).cluster
@@ -40,7 +41,9 @@ class SweepLauncher(Launcher):
             raise UserError(
                 f"hydra/launcher={self.scheduler}, but cluster={cluster.name} has scheduler {cluster.scheduler}; choose one"
             )
-        runs = {plan.name: (plan, options) for job in job_overrides for plans, options in [resolve(job)] for plan in plans}
+        runs: dict[str, Any] = {}
+        for job in job_overrides:
+            add_runs(runs, *resolve(job))
         if any(options.dry_run for _, options in runs.values()):
             print("\n".join(str(options.experiment_root / name) for name, (_, options) in runs.items()))
         else:
