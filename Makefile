@@ -20,8 +20,8 @@ export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
 .PHONY: help setup table plan launch status cancel compare-seeds tiny-models clean-venv
-.PHONY: reproduce-table2 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
-.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier bench-collect
+.PHONY: reproduce-table2 reproduce-table6 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
+.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier bench-exchange bench-collect
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -37,8 +37,9 @@ $(STAMP): requirements/cpu.txt pyproject.toml
 SWEEP = $(PY) -m sweeps
 CELLS = $(TABLE) --scale $(SCALE) --cluster $(CLUSTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(OVERRIDES),--overrides $(OVERRIDES))
 
-TABLES := 2 7 8 9
+TABLES := 2 6 7 8 9
 reproduce-table2: ## train, evaluate, write and print table 2 [SCALE=smoke|cpu|paper] [CLUSTER=local|slurm] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"] [ROWS="full grpo_n8"]
+reproduce-table6: ## GRAFT from the log of the peer's finished GRPO run, beside GRAFT with a live peer, on all pairs
 reproduce-table7: ## the same, each benchmark in its own column
 reproduce-table8: ## GRAFT's and other methods' choice of prompts and update, crossed
 reproduce-table9: ## clipping dynamics by the position of the peer minibatches
@@ -93,6 +94,9 @@ bench-verifier: $(STAMP) ## answers/s of our verifier against math-verify called
 
 bench-collect: $(STAMP) ## seconds and memory to collect 700,000 evaluation rows in 1,000 files, without and with the cache
 	$(PY) -m benchmarks.collect
+
+bench-exchange: $(STAMP) ## selection, re-tokenisation and receiver scoring as a share of the step: measured at cpu scale, by a cost model at paper scale
+	$(PY) -m benchmarks.exchange
 
 setup-eval: $(STAMP) ## .venv-eval with lm-eval, for engine=lm-eval-hf
 	test -x .venv-eval/bin/python || $(PYTHON) -m venv .venv-eval

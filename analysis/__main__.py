@@ -2,6 +2,7 @@
 
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
+``python -m analysis trajectories <run directory>``: its rollout groups and responses, and what one receiver was given and why.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
@@ -13,7 +14,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import clipping, curves, exchange, import_lm_eval, layout, pairs, quality, stability, tables
+from analysis import clipping, curves, exchange, import_lm_eval, layout, pairs, quality, stability, tables, trajectories
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -25,7 +26,13 @@ from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
 # Commands that are no table; the rest of the command line is theirs.
-COMMANDS = {"exchange": exchange.main, "curves": curves.main, "quality": quality.main, "import-lm-eval": import_lm_eval.main}
+COMMANDS = {
+    "exchange": exchange.main,
+    "curves": curves.main,
+    "quality": quality.main,
+    "trajectories": trajectories.main,
+    "import-lm-eval": import_lm_eval.main,
+}
 # kind -> (load spec, the paper's values, ours, page, csv)
 KINDS = {
     PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),

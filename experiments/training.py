@@ -75,7 +75,8 @@ def stored_peer(record: RunRecord, options: Options, prompts: tuple[Prompt, ...]
     if "donor" not in recipe:
         return None
     schedule = [tuple(p.id for p in batch(prompts, settings, k)) for k in range(1, settings.steps(len(prompts)) + 1)]
-    path = find_donor(recipe, options.donor, options.experiment_root)
+    # Beside the run itself: a job runs elsewhere than where a relative runs_root was meant.
+    path = find_donor(recipe, options.donor, record.path.parent)
     opened = open_donor(recipe, path, schedule, prompts, logprobs=method_of(record).needs_source_logprobs)
     for warning in opened.warnings:
         print(f"warning: {warning}", file=sys.stderr)
