@@ -4,6 +4,7 @@
 
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
+``python -m analysis trajectories <run directory>``: its rollout groups and responses, and what one receiver was given and why.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis audit-paper``: what the paper's printed numbers say about each other.
 ``python -m analysis claims [--reported]``: the paper's claims against the runs on record, or against its own numbers.
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce
+from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce, trajectories
 from analysis.collect import open_runs
 from analysis.figures import FIGURES, curves
 from analysis.footer import SCALES
@@ -36,6 +37,7 @@ COMMANDS = {
     "exchange": exchange.main,
     "curves": curves.main,
     "quality": quality.main,
+    "trajectories": trajectories.main,
     "import-lm-eval": import_lm_eval.main,
     "audit-paper": audit.main,
     "claims": claims.main,
