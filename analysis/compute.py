@@ -154,7 +154,8 @@ def score_spec(spec: ComputeSpec) -> TableSpec:
 def row_hours(runs: Mapping[str, tuple[RunRecord, Ledger]]) -> dict[str, dict[str, float]]:
     """receiver -> device-hours by HOURS, of one method's finished run or runs. Sums over both models need both."""
     selected = {x: selected_step(record, x) for x, (record, _) in runs.items()}
-    joint = any(record.config["cell"]["pair"] is not None for record, _ in runs.values())
+    # By models and not by pair: a run with a stored peer belongs to a pair and trains one model, so its costs add up as GRPO's do.
+    joint = any(len(record.config["recipe"]["models"]) > 1 for record, _ in runs.values())
     hours = {}
     for x, (record, ledger) in runs.items():
         if joint:

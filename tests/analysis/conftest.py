@@ -16,6 +16,8 @@ import yaml
 from experiments.run_record import RunRecord
 
 SLOTS = {"smollm3-3b": "tiny-smollm3", "qwen3-1.7b": "tiny-qwen3"}
+# A third model, for tables of several pairs.
+NAMES = SLOTS | {"octothinker-3b": "tiny-octothinker"}
 BENCHMARKS = (("arith-heldout", "math500", 2), ("arith-large", "amc23", 1))
 # verdict(model, benchmark, run, item, sample) -> was the response correct
 Verdict = Callable[[str, str, int, int, int], bool]
@@ -43,7 +45,7 @@ class Runs:
             "seeds": list(range(100, 100 + self.runs)),
             "benchmarks": [{"name": n, "stands_for": s, "items": i, "sha256": "0" * 64} for n, s, i in BENCHMARKS],
         }
-        named = [{"name": SLOTS[m], "stands_for": m, "source": f"package:{SLOTS[m]}"} for m in models]
+        named = [{"name": NAMES[m], "stands_for": m, "source": f"package:{NAMES[m]}"} for m in models]
         return {"models": named, "training": {"selection": "best"}, "evaluation": evaluation | self.evaluation} | extra
 
     def make(
@@ -58,7 +60,7 @@ class Runs:
         done: bool = True,
         **extra: Any,
     ) -> RunRecord:
-        names = [SLOTS[m] for m in models]
+        names = [NAMES[m] for m in models]
         full_cell = {"method": method, "pair": pair, "models": names, "scale": "cpu", "seed": 0} | (cell or {})
         recipe = self.recipe(list(models), method=method, deviations=deviations or {}, cell=full_cell, **extra)
         record = RunRecord.create(self.root, cell=full_cell, recipe=recipe, deviations=deviations or {})

@@ -162,6 +162,20 @@ def test_pair_mean_against_cost_by_hand(costly: Runs):
     assert len(grpo.runs) == 2
 
 
+def test_stored_peers_cost_what_their_own_runs_cost(costly: Runs):
+    # One run per receiver, of a pair as the donor is, with one model: costs add up (the paper: 11.1 + 12.1 = 23.2), nothing is shared.
+    for receiver, selected in ((SMOLLM, 1), (QWEN, 3)):
+        record = costly.make("graft_stored", share(2), models=(receiver,))
+        costly.costs(record, 3, {f"{SLOTS[receiver]}/update": 900.0}, {SLOTS[receiver]: selected})
+    stored = by_series(measured("figure3a", costly))["graft_stored"]
+    assert (stored.x, stored.y) == (4.0, 50.0)
+    charged = {p.panel: p.x for p in measured("figure5", costly).points if p.series == "graft_stored"}
+    assert charged == {"pair 1: smollm3-3b": 1.0, "pair 1: qwen3-1.7b": 3.0}
+    got = values(measured("figure3b", costly))
+    assert [got["device-hours", "graft_stored", f"pair 1: {x}"][0] for x in (SMOLLM, QWEN)] == [1.0, 3.0]
+    assert got["gain over GRPO", "graft_stored", f"pair 1: {QWEN}"] == (25.0, 25.0, 25.0)
+
+
 def test_conservative_charge_by_hand(costly: Runs):
     got = {(p.panel, p.series): (p.x, p.y, p.low, p.high) for p in measured("figure5", costly).points if p.y is not None}
     assert got == {
@@ -409,6 +423,7 @@ def test_spec_errors(tmp_path: Path):
     load()
     for changed, message in (
         ({"pair": None}, "give either pair"),
+        ({"pair": None, "receivers": None, "pairs": ["1"]}, "pairs map each pair to its two receivers"),
         ({"receivers": [SMOLLM]}, "pair 1 needs two different receivers"),
         ({"reference": "nobody"}, "'nobody' is not among the rows"),
         ({"colour": "red"}, "unknown keys"),
