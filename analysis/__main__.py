@@ -4,6 +4,7 @@
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis reproduce --scale cpu --out reports``: every table of the paper that the runs on record allow.
+``python -m analysis selection-audit --scale cpu``: how much of each score comes from picking the best checkpoint on the benchmarks.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
@@ -14,7 +15,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import curves, exchange, import_lm_eval, quality, reproduce
+from analysis import curves, exchange, import_lm_eval, quality, reproduce, selection_audit
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.kinds import Asked, build_table
@@ -33,6 +34,7 @@ COMMANDS = {
     "quality": quality.main,
     "import-lm-eval": import_lm_eval.main,
     "reproduce": reproduce.main,
+    "selection-audit": selection_audit.main,
 }
 
 

@@ -190,11 +190,11 @@ def _measure(spec: TableSpec, shown: Sequence[RowSpec], matches: Matches, eviden
                 continue
             mine = evidence.rows_of(found.done, receiver)
             for column in spec.columns:
-                cells[row.slug, receiver, column] = _cell(found.done, mine, receiver, column)
+                cells[row.slug, receiver, column] = measure_cell(found.done, mine, receiver, column)
     return cells
 
 
-def _cell(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> Cell:
+def measure_cell(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> Cell:
     """Mean and std over the whole evaluation runs. A run that is short on one benchmark is short for the average."""
     benchmarks = column_benchmarks(record, column)
     model = model_of(record, receiver)["name"]
