@@ -19,7 +19,7 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table plan launch status cancel compare-seeds tiny-models clean-venv
+.PHONY: help setup table plan launch status cancel selection-audit compare-seeds tiny-models clean-venv
 .PHONY: reproduce reproduce-table1 reproduce-table2 reproduce-table4 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
 .PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier bench-collect
 
@@ -52,6 +52,9 @@ reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and d
 
 reproduce: $(STAMP) ## write every table of the paper that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
 	@$(PY) -m analysis reproduce --scale $(SCALE) --out reports
+
+selection-audit: $(STAMP) ## how much of each score comes from picking the best checkpoint on the benchmarks [SCALE=]
+	@$(PY) -m analysis selection-audit --scale $(SCALE) --out reports
 
 table: $(STAMP)
 	@$(SWEEP) launch $(CELLS) --jobs $(JOBS) --wait $(if $(RETRY),--retry-failed)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.evidence import gather
 from analysis.footer import notes_for_reported, notes_for_runs
 from analysis.spec import AVERAGE, REPORTED_AVERAGE, Reported, TableSpec, make_spec, read_spec, reported_lines
-from analysis.tables import Table, build, find, from_reported as table_from_reported, gather, marks_note
+from analysis.tables import Table, build, find, from_reported as table_from_reported, marks_note
 from analysis.todo import Todo
 from experiments.run_record import RunRecord, UserError
 

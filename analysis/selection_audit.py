@@ -26,11 +26,12 @@ import numpy as np
 
 from analysis.collect import Match, open_runs
 from analysis.curves import curve_points
+from analysis.evidence import gather
 from analysis.footer import SCALES, commits, scale_note
 from analysis.page import DASH, Item, Line, Page, Part, Span, csv_number, csv_text, number
 from analysis.spec import AVERAGE
 from analysis.stats import mean_and_std
-from analysis.tables import Cell, gather, measure_cell
+from analysis.tables import Cell, measure_cell
 from analysis.terminal import print_page
 from analysis.writers import to_markdown, write_all
 from experiments.files import read_json
