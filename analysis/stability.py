@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.evidence import gather
 from analysis.footer import notes_for_runs
 from analysis.pairs import PairsSpec, PairsTable, name_pair
 from analysis.spec import TableSpec
 from analysis.stats import mean_and_std
-from analysis.tables import Cell, Cells, Row, Table, build, find, gather, marks_note, rank, with_deltas
+from analysis.tables import Cell, Cells, Row, Table, build, find, marks_note, rank, with_deltas
 from analysis.todo import SHORT, Todo
 from experiments.run_record import RunRecord
 
