@@ -174,6 +174,18 @@ def test_a_standing_has_the_numbers_of_the_record(tmp_path: Path) -> None:
     assert (found.hours, found.device) == (pytest.approx(0.08), "GPU")
 
 
+def test_the_log_is_that_of_the_stage_that_began(tmp_path: Path) -> None:
+    """An evaluation that was given up because its training failed has no log."""
+    record = made_record(tmp_path)
+    training, evaluation = (new_batch(tmp_path, [work_of(record, stage)], work_resources()) for stage in ("train", "evaluate"))
+    training.log(0).write_text("why it failed\n")
+    record.set_status("failed", reason="ValueError: x")
+    jobs = [Tracked(training, 0, JobState("FAILED")), Tracked(evaluation, 0, JobState("CANCELLED", "DependencyNeverSatisfied"))]
+    assert standing(record, jobs).log == str(training.log(0))
+    evaluation.log(0).write_text("later\n")
+    assert standing(record, jobs).log == str(evaluation.log(0))
+
+
 def test_the_last_row_of_a_file_that_is_being_written(tmp_path: Path) -> None:
     file = tmp_path / "rows.jsonl"
     assert last_row(file) is None
