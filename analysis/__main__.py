@@ -15,7 +15,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, clipping, compute, curves, exchange, import_lm_eval, layout, quality, tables
+from analysis import (
+    audit,
+    claims,
+    clipping,
+    compute,
+    curves,
+    exchange,
+    import_lm_eval,
+    layout,
+    pairs,
+    quality,
+    stability,
+    tables,
+)
 from analysis.collect import open_runs
 from analysis.footer import SCALES
 from analysis.page import Page
@@ -39,6 +52,8 @@ COMMANDS = {
 KINDS = {
     PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),
     "compute": (compute.load_spec, compute.from_reported, compute.from_runs, compute.to_page, compute.to_csv),
+    "pairs": (pairs.load_spec, pairs.from_reported, pairs.from_runs, layout.pairs_page, layout.pairs_csv),
+    "stability": (pairs.load_spec, pairs.from_reported, stability.from_runs, layout.pairs_page, layout.pairs_csv),
     "clipping": (clipping.load_spec, clipping.from_reported, clipping.from_runs, clipping.to_page, clipping.to_csv),
 }
 

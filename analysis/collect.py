@@ -9,10 +9,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import polars as pl
 
-from analysis.schema import COLUMNS, check_row, digest, empty_frame, validate_frame
+from analysis.cache import cached_rows
+from analysis.rows import ROW_SCHEMA, EvalFile
+from analysis.schema import COLUMNS, validate_frame
 from analysis.spec import AVERAGE
-from experiments.run_record import RunRecord, UserError, find_runs, read_jsonl
+from experiments.run_record import RunRecord, UserError, find_runs
 
 
 @dataclass(frozen=True)
@@ -112,75 +115,112 @@ def eval_file(record: RunRecord, model: str, benchmark: str, run: int) -> Path:
     return record.path / "eval" / model / benchmark / f"run{run}.jsonl"
 
 
-def _read_file(record: RunRecord, model: Mapping[str, Any], benchmark: Mapping[str, Any], run: int) -> list[tuple]:
-    file = eval_file(record, model["name"], benchmark["name"], run)
-    samples = record.config["recipe"]["evaluation"]["samples"]
-    try:
-        rows = read_jsonl(file)
-    except ValueError as e:
-        raise UserError(str(e)) from e
-    seen: dict[tuple[str, int], int] = {}
-    out = []
-    for number, row in enumerate(rows, 1):
-        check_row(row, file=file, number=number, benchmark=benchmark["name"], run=run, samples=samples)
-        key = (str(row["item"]), row["sample"])
-        if key in seen:
-            doubled = f"item {key[0]}, sample {key[1]} is already in row {seen[key]}"
-            raise UserError(f"{file}:{number}: {doubled}; delete this file and evaluate the run again")
-        seen[key] = number
-        head = (str(record.path), model["name"], model["stands_for"], benchmark["name"], benchmark["stands_for"], run)
-        out.append((*head, *key, row["correct"], digest(row["response"]), row["finish_reason"], row["tokens"]))
-    items = len({item for item, _ in seen})
-    if items > benchmark["items"]:
-        raise UserError(f"{file}: {items} different items, the recipe pins {benchmark['items']} for {benchmark['name']}")
-    return out
+def evaluation_files(record: RunRecord) -> list[EvalFile]:
+    """The run's files of evaluation rows, in the recipe's order; a file that is not there yet is left out (its rows are counted).
+
+    Raises UserError for a file of rows that the recipe does not ask for: no number may come from it, nor may it be overlooked.
+    """
+    evaluation = record.config["recipe"]["evaluation"]
+    asked = {
+        eval_file(record, model["name"], benchmark["name"], run): EvalFile(
+            eval_file(record, model["name"], benchmark["name"], run),
+            model["name"],
+            benchmark["name"],
+            run,
+            evaluation["samples"],
+            benchmark["items"],
+        )
+        for model in record.config["recipe"]["models"]
+        for benchmark in evaluation["benchmarks"]
+        for run in range(runs_asked(record))
+    }
+    there = set(record.path.glob("eval/*/*/run*.jsonl"))
+    if foreign := sorted(there - asked.keys()):
+        runs = runs_asked(record)
+        known = f"{runs} evaluation runs (run0 to run{runs - 1})"
+        named = ", ".join(b["name"] for b in evaluation["benchmarks"])
+        models = ", ".join(m["name"] for m in record.config["recipe"]["models"])
+        raise UserError(f"{foreign[0]}: the recipe asks for {known} of {models} on {named}; move this file away")
+    return [file for path, file in asked.items() if path in there]
 
 
 def evaluation_frame(records: Sequence[RunRecord]) -> pd.DataFrame:
-    """All evaluation rows of the given runs, one per (run directory, model, benchmark, run, item, sample), in that order.
+    """All evaluation rows of the given runs, one per (run directory, model, benchmark, run, item, sample).
 
+    In the order of the records, then of the recipe's models and benchmarks, then run, item and sample, however the files are sorted.
     Raises UserError for rows that are malformed, doubled or not asked for, and for replicates that are copies of each other.
     """
-    parts = [empty_frame()]
+    files: list[tuple[RunRecord, EvalFile]] = []
+    parts = [pl.DataFrame(schema=ROW_SCHEMA)]
     for record in records:
-        evaluation = record.config["recipe"]["evaluation"]
-        for model in record.config["recipe"]["models"]:
-            for benchmark in evaluation["benchmarks"]:
-                _refuse_extra_files(record, model["name"], benchmark["name"])
-                rows = [row for run in range(runs_asked(record)) for row in _read_file(record, model, benchmark, run)]
-                parts.append(pd.DataFrame(rows, columns=list(COLUMNS)).astype(COLUMNS))
-    frame = pd.concat(parts, ignore_index=True)
-    for record in records:
-        _refuse_copies(frame, record)
-    return validate_frame(frame)
+        mine = evaluation_files(record)
+        rows = cached_rows(record.path, mine, record.config["fingerprint"])
+        parts.append(rows.with_columns(pl.col("file") + len(files)))
+        files += [(record, file) for file in mine]
+    rows = pl.concat(parts)
+    _refuse_copies(rows, files)
+    return validate_frame(_to_pandas(rows, files))
 
 
-def _refuse_extra_files(record: RunRecord, model: str, benchmark: str) -> None:
-    runs = runs_asked(record)
-    asked = {eval_file(record, model, benchmark, run).name for run in range(runs)}
-    folder = record.path / "eval" / model / benchmark
-    for file in sorted(folder.glob("run*.jsonl")) if folder.is_dir() else []:
-        if file.name not in asked:
-            raise UserError(f"{file}: the recipe asks for {runs} evaluation runs (run0 to run{runs - 1}); move this file away")
+def _to_pandas(rows: pl.DataFrame, files: Sequence[tuple[RunRecord, EvalFile]]) -> pd.DataFrame:
+    """The declared columns. What is the same for a whole file is a category, looked up by the file's number."""
+    number = rows["file"].to_numpy()
+    per_file = {
+        "directory": [str(record.path) for record, _ in files],
+        "model": [file.model for _, file in files],
+        "stands_for": [_stands_for(record.config["recipe"]["models"], file.model) for record, file in files],
+        "benchmark": [file.benchmark for _, file in files],
+        "benchmark_stands_for": [
+            _stands_for(record.config["recipe"]["evaluation"]["benchmarks"], file.benchmark) for record, file in files
+        ],
+    }
+    columns: dict[str, Any] = {}
+    for name, values in per_file.items():
+        categories = sorted(set(values))
+        position = {value: k for k, value in enumerate(categories)}
+        codes = np.array([position[value] for value in values], dtype=np.int32)[number]
+        columns[name] = pd.Categorical.from_codes(codes, categories=pd.Index(categories, dtype="str"))
+    columns["run"] = np.array([file.run for _, file in files], dtype=np.int64)[number]
+    for name in ("item", "finish_reason"):
+        texts = rows[name].unique().sort()
+        codes = rows[name].cast(pl.Enum(texts)).to_physical().to_numpy().astype(np.int32)
+        columns[name] = pd.Categorical.from_codes(codes, categories=pd.Index(texts.to_list(), dtype="str"))
+    for name in ("sample", "correct", "response_digest", "tokens"):
+        columns[name] = rows[name].to_numpy()
+    return pd.DataFrame({name: columns[name] for name in COLUMNS})
 
 
-def _refuse_copies(frame: pd.DataFrame, record: RunRecord) -> None:
+def _stands_for(items: Sequence[Mapping[str, Any]], name: str) -> str:
+    return next(item["stands_for"] for item in items if item["name"] == name)
+
+
+def _refuse_copies(rows: pl.DataFrame, files: Sequence[tuple[RunRecord, EvalFile]]) -> None:
     """Two evaluation runs with the same response to every (benchmark, item, sample) are one run counted twice."""
-    evaluation = record.config["recipe"]["evaluation"]
-    expected = evaluation["samples"] * sum(b["items"] for b in evaluation["benchmarks"])
-    for model in record.config["recipe"]["models"]:
-        seen: dict[tuple, int] = {}
-        mine = frame[(frame["directory"] == str(record.path)) & (frame["model"] == model["name"])]
-        for run, rows in mine.groupby("run"):
-            if len(rows) < expected:
-                continue
-            content = tuple(rows.sort_values(["benchmark", "item", "sample"])["response_digest"])
-            if content in seen:
-                raise UserError(
-                    f"{record.path}: evaluation runs {seen[content]} and {run} of {model['name']} hold the same response in all "
-                    f"{expected} rows; they are no replicates (did the seed reach the sampler?). Evaluate again."
-                )
-            seen[content] = int(run)
+    number = rows["file"].to_numpy()
+    place = np.array([hash((str(r.path), f.model)) for r, f in files], dtype=np.int64)[number]
+    benchmark = pl.Series("benchmark", [f.benchmark for _, f in files], dtype=pl.String).hash().to_numpy()[number]
+    run = np.array([f.run for _, f in files], dtype=np.int64)[number]
+    keyed = rows.select("file", "item", "sample", "response_digest").with_columns(
+        pl.Series("place", place), pl.Series("benchmark", benchmark), pl.Series("run", run)
+    )
+    # The xor of the rows' hashes does not depend on their order; a row stands in a file only once.
+    row_hash = pl.struct("benchmark", "item", "sample", "response_digest").hash()
+    runs = keyed.group_by("place", "run").agg(
+        pl.col("file").first(), pl.len().alias("rows"), row_hash.bitwise_xor().alias("content")
+    )
+    seen: dict[tuple[int, int], int] = {}
+    for where, run_number, file, height, content in runs.sort("file").iter_rows():
+        record, mine = files[file]
+        evaluation = record.config["recipe"]["evaluation"]
+        expected = evaluation["samples"] * sum(b["items"] for b in evaluation["benchmarks"])
+        if height < expected:
+            continue
+        if (where, content) in seen:
+            raise UserError(
+                f"{record.path}: evaluation runs {seen[where, content]} and {run_number} of {mine.model} hold the same response in all "
+                f"{expected} rows; they are no replicates (did the seed reach the sampler?). Evaluate again."
+            )
+        seen[where, content] = run_number
 
 
 def counts(record: RunRecord, frame: pd.DataFrame, model: str, benchmark: Mapping[str, Any]) -> list[Count]:

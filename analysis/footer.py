@@ -34,14 +34,18 @@ def scale_note(scale: str, *, paper: bool) -> str:
     return f"{what} {beside}" if paper else what
 
 
-def notes_for_reported(spec: TableSpec) -> tuple[str, ...]:
+def notes_for_reported(spec: TableSpec, spread: str = "five evaluation runs of one checkpoint") -> tuple[str, ...]:
+    """``spread``: what the paper's std is over."""
     return (
         f"As printed in the paper (paper_tables/reported/{spec.reported_file}); nothing here was measured with this code.",
-        "std over five evaluation runs of one checkpoint; differences are of rounded means, as printed.",
+        f"std over {spread}; differences are of rounded means, as printed.",
     )
 
 
-def notes_for_runs(spec: TableSpec, used: Sequence[RunRecord], frame: pd.DataFrame, *, scale: str, seed: int) -> tuple[str, ...]:
+def notes_for_runs(
+    spec: TableSpec, used: Sequence[RunRecord], frame: pd.DataFrame, *, scale: str, seed: int | str, spread: str | None = None
+) -> tuple[str, ...]:
+    """``seed``: one, or several as they are to be printed. ``spread``: what ± is, if it is not over evaluation runs."""
     scale_line = scale_note(scale, paper=bool(spec.reported))
     if not used:
         return (scale_line, f"No finished run of this table was found (scale {scale}, seed {seed}).")
@@ -53,7 +57,8 @@ def notes_for_runs(spec: TableSpec, used: Sequence[RunRecord], frame: pd.DataFra
         f"pass@1 = mean over {evaluation['samples']} samples, then over items, then unweighted over "
         f"{len(evaluation['benchmarks'])} benchmarks, in percent; sampled at temperature {evaluation['temperature']}, "
         f"top-p {evaluation['top_p']}.",
-        f"± is the sample std (n-1) over {runs_asked(used[0])} evaluation runs of ONE checkpoint of one training run: it shows "
+        spread
+        or f"± is the sample std (n-1) over {runs_asked(used[0])} evaluation runs of ONE checkpoint of one training run: it shows "
         "sampling noise, not the noise between training runs. n/N = evaluation runs complete / asked for. — = no value.",
         f"Δ = difference of unrounded averages from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
         "and column among complete ranked rows; equal printed values are all bold.",

@@ -7,6 +7,7 @@ one part per receiver, and a row's values in the paper stand on a line of their 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from analysis.page import (
     DASH,
@@ -23,8 +24,10 @@ from analysis.page import (
     receiver_head,
     todo_lists,
 )
+from analysis.pairs import PairsTable
 from analysis.spec import AVERAGE, TableSpec
 from analysis.tables import Cell, Row, Table
+from analysis.todo import SHORT
 
 CSV_COLUMNS = [
     *("row", "receiver", "benchmark", "mean", "std", "n", "N", "delta"),
@@ -48,6 +51,33 @@ def to_page(table: Table) -> Page:
         lists=todo_lists(table.missing, table.unfinished, table.unavailable),
         narrow=() if stacked else tuple(single),
     )
+
+
+def pairs_page(table: PairsTable) -> Page:
+    """The blocks by receiver, then pair, as the paper has them; lists and notes once for all."""
+    blocks = [(x, t) for x in table.spec.receivers for t in table.tables if x in t.spec.receivers]
+    first = table.tables[0]
+    return Page(
+        name=table.spec.name,
+        folder=first.scale,
+        heading=heading(table.spec.name, first.spec.title, first.scale),
+        title=first.spec.title,
+        caption=first.spec.caption.strip(),
+        parts=tuple(part for x, t in blocks for part in _block_parts(t, x)),
+        notes=table.notes,
+        lists=todo_lists(
+            [entry for t in table.tables for entry in t.missing],
+            [entry for t in table.tables for entry in t.unfinished],
+            list(dict.fromkeys(slug for t in table.tables for slug in t.unavailable)),
+        ),
+    )
+
+
+def _block_parts(table: Table, receiver: str) -> list[Part]:
+    """The parts of one receiver, with its peer in the title."""
+    (peer,) = (x for x in table.spec.receivers if x != receiver)
+    with_peer = f"{receiver_head(table.stand_ins, receiver)} with {receiver_head(table.stand_ins, peer)}"
+    return [replace(part, title=f"{part.title.split(':')[0]}: {with_peer}") for part in _parts(table, (receiver,))]
 
 
 def _parts(table: Table, receivers: tuple[str, ...]) -> list[Part]:
@@ -76,7 +106,7 @@ def _spread(mean: float | None, std: float | None, decimals: int) -> tuple[str, 
 
 def _ours(cell: Cell, decimals: int) -> Item:
     strong, rest = _spread(cell.mean, cell.std, decimals)
-    return Item(strong, rest + (" †" if cell.state == "short" else ""), cell.best)
+    return Item(strong, cell.mark + rest + (f" {SHORT}" if cell.state == "short" else ""), cell.best)
 
 
 def _asked(cell: Cell) -> Item:
@@ -88,7 +118,9 @@ def _delta(value: float | None, spec: TableSpec) -> Item:
 
 
 def _paper(cell: Cell, spec: TableSpec) -> Item:
-    return Item(*_spread(cell.reported_mean, cell.reported_std, spec.decimals))
+    """The paper's value; bold and marks are known only in a table of the paper's own values (else they are those of ours)."""
+    strong, rest = _spread(cell.reported_mean, cell.reported_std, spec.decimals)
+    return Item(strong, cell.mark + rest, cell.best) if cell.state == "reported" else Item(strong, rest)
 
 
 def _flat_heads(table: Table) -> tuple[str, ...]:
@@ -140,3 +172,14 @@ def to_csv(table: Table) -> str:
     """One line per row, receiver and column (a row printed in two parts once); percent points; no value = empty field."""
     keys = [(row, x, c) for row in table.rows for x in table.spec.receivers for c in table.spec.columns]
     return csv_text(CSV_COLUMNS, (_csv_row(*key) for key in keys))
+
+
+def pairs_csv(table: PairsTable) -> str:
+    """As ``to_csv``, for every pair, with the pair and the receiver's peer behind. A model trained alone stands in each of its pairs."""
+    lines = []
+    for t in table.tables:
+        for row in t.rows:
+            for x in t.spec.receivers:
+                peer = next(y for y in t.spec.receivers if y != x)
+                lines += [[*_csv_row(row, x, column), t.spec.pair, peer] for column in t.spec.columns]
+    return csv_text([*CSV_COLUMNS, "pair", "peer"], lines)

@@ -1,12 +1,12 @@
 """What an evaluation row must hold, and the declared columns of the tidy evaluation frame.
 
 One frame row is one (run directory, model, benchmark, evaluation run, item, sample). The response itself is kept as a digest:
-tables need to know whether two responses are equal, never what they say, and at paper scale the texts would fill the memory.
+tables need to know whether two responses are equal, never what they say, and at paper scale the texts would fill the memory. Texts
+that many rows share are categories for the same reason.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,17 +16,17 @@ import pandas as pd
 from experiments.run_record import UserError
 
 COLUMNS: dict[str, str] = {
-    "directory": "str",
-    "model": "str",
-    "stands_for": "str",
-    "benchmark": "str",
-    "benchmark_stands_for": "str",
+    "directory": "category",
+    "model": "category",
+    "stands_for": "category",
+    "benchmark": "category",
+    "benchmark_stands_for": "category",
     "run": "int64",
-    "item": "str",
+    "item": "category",
     "sample": "int64",
     "correct": "bool",
-    "response_digest": "str",
-    "finish_reason": "str",
+    "response_digest": "uint64",
+    "finish_reason": "category",
     "tokens": "int64",
 }
 KEY = ["directory", "model", "benchmark", "run", "item", "sample"]
@@ -42,11 +42,6 @@ ROW_TYPES: dict[str, tuple[type, ...]] = {
     "finish_reason": (str,),
     "tokens": (int,),
 }
-
-
-def digest(text: str) -> str:
-    """First 16 hex digits of the text's SHA-256. Lone surrogates, which models do emit, are hashed as they are."""
-    return hashlib.sha256(text.encode("utf-8", errors="surrogatepass")).hexdigest()[:16]
 
 
 def check_row(row: Any, *, file: Path, number: int, benchmark: str, run: int, samples: int) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from experiments.rows import expand
 from experiments.run_record import UserError
 
 PASS_AT_1 = "pass@1"  # the kind of a table whose spec names none
@@ -47,6 +48,18 @@ class Reported:
 
 
 @dataclass(frozen=True)
+class Marks:
+    """Signs behind the values of one row: ``above`` maps each to the rows that a value must exceed in print, weakest first.
+
+    Only a value that is bold in its place gets one, and only the strongest that holds. ``note`` says the rule to the reader.
+    """
+
+    row: str
+    above: Mapping[str, tuple[str, ...]]
+    note: str
+
+
+@dataclass(frozen=True)
 class TableSpec:
     """A table: rows x receivers of one pair x columns (benchmark slugs of the paper, and the average; slug -> printed head).
 
@@ -66,6 +79,7 @@ class TableSpec:
     rows: tuple[RowSpec, ...]
     reported_file: str | None = None
     reported: Mapping[tuple[str, str, str], Reported] = field(default_factory=dict)
+    marks: Marks | None = None
 
 
 def only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[str, ...] = ()) -> None:
@@ -81,7 +95,7 @@ def only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[s
 def read_rows(given: Any, where: str) -> tuple[RowSpec, ...]:
     """The rows of a spec, each checked; slugs are unique."""
     rows = []
-    for row in given:
+    for row in expand(given, where):
         if not isinstance(row, Mapping):
             raise UserError(f"{where}: a row is a mapping, got {row!r}")
         only_known(row, RowSpec, f"{where}, row {row.get('slug')!r}")
@@ -139,8 +153,13 @@ def load_spec(name: str, folder: Path) -> TableSpec:
     path, given = read_spec(name, folder)
     if (kind := given.pop("kind", PASS_AT_1)) != PASS_AT_1:
         raise UserError(f"{name} is a table of kind {kind}; this asks for one of {PASS_AT_1}")
-    only_known(given, TableSpec, str(path), derived=("name", "reported"))
     file = given.get("reported_file")
+    return make_spec(name, path, given, read_reported(folder.parent / "reported" / file) if file else {})
+
+
+def make_spec(name: str, path: Path, given: Mapping[str, Any], reported: Mapping[tuple[str, str, str], Reported]) -> TableSpec:
+    """A checked TableSpec of the keys in ``given``; ``path`` is named in errors."""
+    only_known(given, TableSpec, str(path), derived=("name", "reported"))
     spec = TableSpec(
         **{
             **given,
@@ -148,11 +167,21 @@ def load_spec(name: str, folder: Path) -> TableSpec:
             "pair": str(given["pair"]),
             "receivers": tuple(given["receivers"]),
             "rows": read_rows(given["rows"], str(path)),
-            "reported": read_reported(folder.parent / "reported" / file) if file else {},
+            "reported": reported,
+            "marks": _read_marks(given.get("marks"), str(path)),
         }
     )
     _check(spec, path)
     return spec
+
+
+def _read_marks(given: Any, where: str) -> Marks | None:
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        raise UserError(f"{where}: marks is a mapping, got {given!r}")
+    only_known(given, Marks, f"{where}, marks")
+    return Marks(given["row"], {mark: tuple(rows) for mark, rows in given["above"].items()}, given["note"].strip())
 
 
 def _check(spec: TableSpec, path: Path) -> None:
@@ -162,6 +191,10 @@ def _check(spec: TableSpec, path: Path) -> None:
         raise UserError(
             f"{path}: columns map slugs to heads and have {AVERAGE!r} among them; the difference is that of the average"
         )
+    if spec.marks:
+        named = {spec.marks.row, *(slug for slugs in spec.marks.above.values() for slug in slugs)}
+        if unknown := sorted(named - {row.slug for row in spec.rows}):
+            raise UserError(f"{path}: marks name rows that the table does not have: {', '.join(unknown)}")
     for row in spec.rows:
         if row.group not in spec.groups or not set(row.parts) <= spec.parts.keys():
             raise UserError(f"{path}: row {row.slug!r} has a group or part that the spec does not name")

@@ -6,7 +6,7 @@ that the recipe asks for has every row; the others are marked, and neither ranke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -28,15 +28,16 @@ from analysis.collect import (
 )
 from analysis.footer import notes_for_reported, notes_for_runs
 from analysis.schema import empty_frame
-from analysis.spec import AVERAGE, RowSpec, TableSpec
+from analysis.spec import AVERAGE, Marks, RowSpec, TableSpec
 from analysis.stats import aggregate, mean_and_std, pass_at_1
-from analysis.todo import Todo, progress, train_command, why_no_run
+from analysis.todo import SHORT, Todo, progress, train_command, why_no_run
 from experiments.run_record import RunRecord, UserError
 
 State = Literal["whole", "short", "unfinished", "missing", "unavailable", "reported"]
 # (row slug, receiver, column)
 Key = tuple[str, str, str]
 Cells = dict[Key, "Cell"]
+Matches = Mapping[tuple[str, str], Match]  # by (row slug, receiver)
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,25 @@ class Cell:
     reported_std: float | None = None
     reported_delta: float | None = None
     best: bool = False
+    mark: str = ""
+
+    @property
+    def ranked_value(self) -> float | None:
+        """What takes part in a ranking: a whole measured mean, or the printed one of a table of the paper's own values."""
+        return {"whole": self.mean, "reported": self.reported_mean}.get(self.state)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Finished runs, all evaluated alike, with their evaluation rows: all, and split by (directory, model)."""
+
+    used: tuple[RunRecord, ...]
+    frame: pd.DataFrame
+    by_model: Mapping[tuple[str, str], pd.DataFrame]
+
+    def rows_of(self, record: RunRecord, receiver: str) -> pd.DataFrame:
+        """The rows of the run's model that stands for the receiver."""
+        return self.by_model.get((str(record.path), model_of(record, receiver)["name"]), empty_frame())
 
 
 @dataclass(frozen=True)
@@ -79,36 +99,62 @@ class Table:
 
 
 def from_reported(spec: TableSpec) -> Table:
-    """The paper's own values; the columns for our runs stay empty."""
+    """The paper's own values; the columns for our runs stay empty. Bold and marks only where the spec has the paper's rule for them."""
     if not spec.reported:
         raise UserError(f"{spec.name} is not a table of the paper, so there are no printed values of it; leave out --source")
     shown = [row for row in spec.rows if not row.optional]
-    rows = _rows(spec, shown, {key: Cell("reported") for key in _keys(spec, shown)})
-    return Table(spec, "reported", "reported", rows, {}, notes_for_reported(spec))
+    cells = {key: _with_reported(Cell("reported"), spec, key) for key in _keys(spec, shown)}
+    if spec.marks:
+        cells = rank(cells, spec, shown)
+    return Table(spec, "reported", "reported", _rows(spec, shown, cells), {}, notes_for_reported(spec))
 
 
 def from_runs(spec: TableSpec, records: Sequence[RunRecord], *, scale: str, seed: int, methods: Path) -> Table:
     """The table of the given runs at one scale and training seed. ``methods``: folder with one YAML per method there is."""
-    matches = {(row.slug, x): match_row(records, row, spec.pair, x, scale, seed) for row in spec.rows for x in spec.receivers}
-    used = list({m.done.path: m.done for m in matches.values() if m.done}.values())
+    matches = find(spec, records, scale, seed)
+    evidence = gather(matches.values())
+    table = build(spec, matches, evidence, scale=scale, seed=seed, methods=methods)
+    return replace(
+        table, notes=notes_for_runs(spec, evidence.used, evidence.frame, scale=scale, seed=seed) + marks_note(spec) + table.notes
+    )
+
+
+def find(spec: TableSpec, records: Sequence[RunRecord], scale: str, seed: int) -> Matches:
+    """The runs behind every row and receiver."""
+    return {(row.slug, x): match_row(records, row, spec.pair, x, scale, seed) for row in spec.rows for x in spec.receivers}
+
+
+def gather(matches: Iterable[Match]) -> Evidence:
+    """The finished runs among the matches, each once, and their evaluation rows, read once."""
+    used = tuple({m.done.path: m.done for m in matches if m.done}.values())
     require_comparable(used)
     frame = evaluation_frame(used)
+    # Split once: at paper scale a search through the whole frame for every cell takes minutes.
+    return Evidence(used, frame, dict(iter(frame.groupby(["directory", "model"]))))
+
+
+def build(spec: TableSpec, matches: Matches, evidence: Evidence, *, scale: str, seed: int, methods: Path) -> Table:
+    """The table of the matches; its notes are those about single cells."""
     shown = [row for row in spec.rows if not row.optional or any(matches[row.slug, x].done for x in spec.receivers)]
-    cells = _measure(spec, shown, matches, frame, methods)
-    cells = _with_deltas(_with_expected_runs(cells, used), spec.reference)
-    cells = mark_best(cells, {row.slug for row in shown if row.compare}, spec.decimals)
+    cells = _measure(spec, shown, matches, evidence, methods)
+    cells = rank(with_deltas(_with_expected_runs(cells, evidence.used), spec.reference), spec, shown)
     rows = _rows(spec, shown, cells)
     return Table(
         spec=spec,
         source="runs",
         scale=scale,
         rows=rows,
-        stand_ins={m["stands_for"]: m["name"] for record in used for m in record.config["recipe"]["models"]},
-        notes=notes_for_runs(spec, used, frame, scale=scale, seed=seed) + _cell_notes(spec, matches, cells, frame),
-        missing=_todo(rows, "missing", lambda r: train_command(r, pair=spec.pair, seed=seed, scale=scale)),
-        unfinished=_todo(rows, "unfinished", lambda r: progress([matches[r.slug, x] for x in spec.receivers])),
+        stand_ins={m["stands_for"]: m["name"] for record in evidence.used for m in record.config["recipe"]["models"]},
+        notes=_cell_notes(spec, matches, cells, evidence),
+        missing=todo(rows, "missing", lambda r: train_command(r, pair=spec.pair, seed=seed, scale=scale)),
+        unfinished=todo(rows, "unfinished", lambda r: progress([matches[r.slug, x] for x in spec.receivers])),
         unavailable=tuple(r.spec.slug for r in rows if any(c.state == "unavailable" for c in r.cells.values())),
     )
+
+
+def marks_note(spec: TableSpec) -> tuple[str, ...]:
+    """What the marks mean; none for a table without."""
+    return (spec.marks.note,) if spec.marks else ()
 
 
 def match_row(records: Sequence[RunRecord], row: RowSpec, pair: str, receiver: str, scale: str, seed: int) -> Match:
@@ -133,11 +179,7 @@ def _rows(spec: TableSpec, shown: Sequence[RowSpec], cells: Mapping[Key, Cell]) 
     return tuple(map(whole, shown))
 
 
-def _measure(
-    spec: TableSpec, shown: Sequence[RowSpec], matches: Mapping[tuple[str, str], Match], frame: pd.DataFrame, methods: Path
-) -> Cells:
-    # Split once: at paper scale a search through the whole frame for every cell takes minutes.
-    by_model = dict(iter(frame.groupby(["directory", "model"])))
+def _measure(spec: TableSpec, shown: Sequence[RowSpec], matches: Matches, evidence: Evidence, methods: Path) -> Cells:
     cells: Cells = {}
     for row in shown:
         for receiver in spec.receivers:
@@ -146,7 +188,7 @@ def _measure(
                 empty = Cell("unfinished" if found.unfinished else why_no_run(row, methods))
                 cells |= {(row.slug, receiver, column): empty for column in spec.columns}
                 continue
-            mine = by_model.get((str(found.done.path), model_of(found.done, receiver)["name"]), empty_frame())
+            mine = evidence.rows_of(found.done, receiver)
             for column in spec.columns:
                 cells[row.slug, receiver, column] = _cell(found.done, mine, receiver, column)
     return cells
@@ -177,7 +219,7 @@ def _with_expected_runs(cells: Cells, used: Sequence[RunRecord]) -> Cells:
     return {key: cell if cell.N is not None else replace(cell, N=asked) for key, cell in cells.items()}
 
 
-def _with_deltas(cells: Cells, reference: str) -> Cells:
+def with_deltas(cells: Cells, reference: str) -> Cells:
     """delta = mean - reference mean in the same place, unrounded; None for the reference and where either is not whole."""
     out = dict(cells)
     for (slug, *place), cell in cells.items():
@@ -187,6 +229,12 @@ def _with_deltas(cells: Cells, reference: str) -> Cells:
     return out
 
 
+def rank(cells: Cells, spec: TableSpec, shown: Sequence[RowSpec]) -> Cells:
+    """Bold and marks by the spec's rules."""
+    cells = mark_best(cells, {row.slug for row in shown if row.compare}, spec.decimals)
+    return mark_above(cells, spec.marks, spec.decimals) if spec.marks else cells
+
+
 def mark_best(cells: Cells, ranked: set[str], decimals: int) -> Cells:
     """Mark, per receiver and column, the highest unrounded mean among ranked whole cells, and every one that prints the same.
 
@@ -194,13 +242,27 @@ def mark_best(cells: Cells, ranked: set[str], decimals: int) -> Cells:
     """
     out = dict(cells)
     for place in {key[1:] for key in cells}:
-        means = {key: c.mean for key, c in cells.items() if key[1:] == place and key[0] in ranked and c.state == "whole"}
+        mine = {key: c.ranked_value for key, c in cells.items() if key[1:] == place and key[0] in ranked}
+        means = {key: value for key, value in mine.items() if value is not None}
         if len(means) < 2:
             continue
         printed = f"{max(means.values()):.{decimals}f}"
         for key, mean in means.items():
             if f"{mean:.{decimals}f}" == printed:
                 out[key] = replace(out[key], best=True)
+    return out
+
+
+def mark_above(cells: Cells, marks: Marks, decimals: int) -> Cells:
+    """The strongest mark that holds, on bold cells of the marked row. A row to exceed that is not whole exceeds everything."""
+    out = dict(cells)
+    for (slug, *place), cell in cells.items():
+        if slug != marks.row or not cell.best:
+            continue
+        for mark, others in marks.above.items():
+            values = [cells[other, *place].ranked_value if (other, *place) in cells else None for other in others]
+            if all(v is not None and round(cell.ranked_value, decimals) > round(v, decimals) for v in values):
+                out[slug, *place] = replace(cell, mark=mark)
     return out
 
 
@@ -211,7 +273,8 @@ def _with_reported(cell: Cell, spec: TableSpec, key: Key) -> Cell:
     return replace(cell, reported_mean=value.mean, reported_std=value.std, reported_delta=value.delta)
 
 
-def _todo(rows: Sequence[Row], state: State, text: Callable[[RowSpec], str]) -> tuple[Todo, ...]:
+def todo(rows: Sequence[Row], state: State, text: Callable[[RowSpec], str]) -> tuple[Todo, ...]:
+    """The rows with cells in this state, for whom, and a text on each."""
     # Whether there is a run is the same for every column.
     receivers = {
         row.spec.slug: tuple(x for (x, c), cell in row.cells.items() if c == AVERAGE and cell.state == state) for row in rows
@@ -219,9 +282,7 @@ def _todo(rows: Sequence[Row], state: State, text: Callable[[RowSpec], str]) -> 
     return tuple(Todo(row.spec.slug, receivers[row.spec.slug], text(row.spec)) for row in rows if receivers[row.spec.slug])
 
 
-def _cell_notes(
-    spec: TableSpec, matches: Mapping[tuple[str, str], Match], cells: Mapping[Key, Cell], frame: pd.DataFrame
-) -> tuple[str, ...]:
+def _cell_notes(spec: TableSpec, matches: Matches, cells: Mapping[Key, Cell], evidence: Evidence) -> tuple[str, ...]:
     """What is odd about single cells: short evaluation runs with their counts, and a std of exactly 0."""
     notes = []
     for slug, receiver, column in cells:
@@ -231,11 +292,11 @@ def _cell_notes(
         where = f"{slug}, {receiver}"
         if cells[slug, receiver, AVERAGE].state == "short":
             notes += [
-                f"† incomplete: {where}: {c.rows} of {c.expected} rows in {c.file}; evaluation run {c.run} is left out"
-                for c in _short_counts(record, frame, receiver, AVERAGE)
+                f"{SHORT} incomplete: {where}: {c.rows} of {c.expected} rows in {c.file}; evaluation run {c.run} is left out"
+                for c in _short_counts(record, evidence.rows_of(record, receiver), receiver, AVERAGE)
             ]
             notes.append(
-                f"† to complete {where}: remove these files and done.json, then python -m experiments.evaluate run={record.path}"
+                f"{SHORT} to complete {where}: remove these files and done.json, then python -m experiments.evaluate run={record.path}"
             )
         equal = [c for c in spec.columns if cells[slug, receiver, c].std == 0 and cells[slug, receiver, c].n > 1]
         if equal:

@@ -40,7 +40,8 @@ def to_markdown(page: Page) -> str:
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
-    "±": r"$\pm$", "Δ": r"$\Delta$", "—": "--", "†": r"$\dagger$",
+    "±": r"$\pm$", "Δ": r"$\Delta$", "—": "--", "†": r"$^{\dagger}$", "‡": r"$^{\ddagger}$",
+    "§": r"\S{}",
 }  # fmt: skip
 
 

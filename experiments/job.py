@@ -114,8 +114,9 @@ def stages(record: RunRecord, options: Options, stage: Stage) -> tuple[Stage, ..
 def _finish_locked(record: RunRecord, options: Options, display: Display, work: tuple[Path, tuple[Stage, ...]]) -> None:
     """``work``: the attempt's directory and the stages to do."""
     from experiments.evaluation import count_complete, evaluate
+    from experiments.ledger import read_ledger, summary as summary_of
     from experiments.progress import summary
-    from experiments.training import compute_summary, train
+    from experiments.training import train
 
     attempt, todo = work
     label = record.path.name
@@ -123,7 +124,7 @@ def _finish_locked(record: RunRecord, options: Options, display: Display, work: 
         train(record, attempt, options, lambda _, total, m: display.update(label, m["step"], total, summary(m)))
     if "evaluate" in todo:
         evaluate(record, attempt, options, lambda name, k, total: display.update(f"{label} evaluation", k, total, name))
-        write_json(record.path / "compute.json", compute_summary(record))
+        write_json(record.path / "compute.json", summary_of(read_ledger(record)))
         counts = count_complete(record)
         record.set_status("done", reason=None)
         write_json(record.path / "done.json", counts)

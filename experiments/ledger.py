@@ -103,6 +103,12 @@ class Ledger:
         return self.hours(s for s in self.kept if s.step <= step)
 
     @property
+    def spent(self) -> float:
+        """Device-hours of everything that is on record: all steps of all attempts, loading and evaluation."""
+        steps = sum(c.wall * c.devices.count for c in (*self.kept, *self.repeated))
+        return (steps + (self.startup + self.evaluation) * self.devices.count) / HOUR
+
+    @property
     def full(self) -> float:
         """Device-hours of training of the whole run."""
         return self.hours(self.kept)

@@ -102,7 +102,7 @@ def run_id(record: RunRecord) -> str:
     return str(read_json(file)["id"])
 
 
-def last_step(summary: Mapping[str, Any]) -> int:
+def last_step(summary: Any) -> int:
     """The newest step that the server's summary of a resumed run names; 0 for a new run."""
     value = summary.get(STEP)
     return int(value) if isinstance(value, (int, float)) else 0

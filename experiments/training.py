@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -12,11 +11,20 @@ from typing import Any
 
 from experiments import checkpoints, interruption
 from experiments.config import Options
-from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads, shared_verifier
+from experiments.engine import (
+    build_policies,
+    devices,
+    loop_settings,
+    memory,
+    method_of,
+    reference_loader,
+    set_threads,
+    shared_verifier,
+)
 from experiments.evaluation import Sampler, average, sampler_of
 from experiments.files import JsonlWriter, write_json
 from experiments.interruption import Interrupted
-from experiments.run_record import RunRecord, read_jsonl
+from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
@@ -33,7 +41,9 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     Interrupted anywhere and called again, it ends with the same metrics, rows and weights as an uninterrupted call. Asked to stop
     (``experiments.interruption``), it saves the finished step and raises Interrupted.
     """
+    began = time.perf_counter()
     set_threads(options.threads)
+    write_json(attempt / "devices.json", devices(options))
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
     total = settings.steps(len(prompts))
@@ -52,6 +62,7 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
         setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
         history = {name: tuple(rates) for name, rates in state["history"].items()}
         observer.catch_up()
+        observer.started(time.perf_counter() - began)
         cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
     finally:
         observer.close()
@@ -89,6 +100,7 @@ class RunObserver:
         self.metrics = JsonlWriter(path / "metrics.jsonl", self.state["metrics_offset"])
         self.validation = JsonlWriter(path / "validation.jsonl", self.state["validation_offset"])
         self.timings = JsonlWriter(attempt.directory / "steps.jsonl")
+        self.mark = time.perf_counter()  # the end of the last step
         self.sampler: Sampler = sampler_of(self.record, self.options, verifier, samples=self.training["validation_samples"])
         self.tracker: Tracker = open_tracker(self.options.logger, self.record)
 
@@ -98,6 +110,11 @@ class RunObserver:
         if self.state.get("validation_pending"):
             self._validate(self.state["step"])
             self.state["validation_pending"] = False
+
+    def started(self, seconds: float) -> None:
+        """The first step begins; loading took this long."""
+        write_json(self.attempt.directory / "startup.json", {"seconds": seconds})
+        self.mark = time.perf_counter()
 
     def step_done(self, result: StepResult) -> None:
         """Record one step; Interrupted, after a checkpoint, if a signal came."""
@@ -124,7 +141,8 @@ class RunObserver:
                 result.step, unvalidated or {"validation_offset": self.validation.sync(), "validation_pending": False}
             )
             seconds["checkpoint"] = time.perf_counter() - started
-        self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})
+        wall, self.mark = time.perf_counter() - self.mark, time.perf_counter()
+        self.timings.append({"step": result.step, "wall": wall, "seconds": seconds, "tokens": result.tokens})
         self.attempt.on_step(self.record, self.attempt.total, result.metrics)
         if self.state["step"] == result.step:  # else a signal came this moment: the next step ends with a checkpoint
             interruption.check(f"step {result.step}")
@@ -175,31 +193,6 @@ class RunObserver:
     def close(self) -> None:
         """Close everything, whatever one of them says: on a full disk closing fails too."""
         with ExitStack() as stack:
+            stack.callback(lambda: write_json(self.attempt.directory / "memory.json", memory(self.policies)))
             for part in (self.tracker, self.timings, self.validation, self.metrics):
                 stack.callback(part.close)
-
-
-def compute_summary(record: RunRecord) -> dict[str, Any]:
-    """compute.json: monotonic seconds by phase, summed over the attempts; repeated steps after a restart stand apart."""
-    phases: dict[str, float] = {}
-    repeated = 0.0
-    seen: dict[int, dict[str, float]] = {}
-    attempts = record.attempts()
-    for attempt in attempts:
-        for row in read_jsonl(attempt.path / "steps.jsonl"):
-            if row["step"] in seen:  # the later attempt's step counts; the earlier one was lost with its process
-                repeated += sum(seen[row["step"]].values())
-            seen[row["step"]] = row["seconds"]
-    for seconds in seen.values():
-        for phase, value in seconds.items():
-            phases[phase] = phases.get(phase, 0.0) + value
-    evaluation = [json.loads(p.read_text())["seconds"] for p in record.path.glob("attempts/*/evaluation.json")]
-    return {
-        "unit": "seconds, monotonic clock, one process",
-        "threads_or_devices": 1,
-        "attempts": len(attempts),
-        "steps": len(seen),
-        "phases": phases,
-        "repeated_steps_seconds": repeated,
-        "evaluation_seconds": sum(evaluation),
-    }

@@ -17,6 +17,7 @@ import yaml
 from experiments.compose import CONF, override
 from experiments.config import Options, RunPlan, resolve
 from experiments.errors import UserError
+from experiments.rows import expand
 
 SPECS = Path(__file__).resolve().parent.parent / "paper_tables" / "specs"
 # All of the paper: every spec that is named after a table or figure of it.
@@ -54,7 +55,7 @@ def load_spec(table: str) -> Mapping[str, Any]:
     if not file.exists():
         raise UserError(f"unknown table {table!r}; known: {', '.join(tables())}, {ALL}")
     spec: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {"name": table, **spec}
+    return {"name": table, **spec, "rows": expand(spec["rows"], str(file))}
 
 
 def cells(spec: Mapping[str, Any], *, scale: str, seed: int, pair: str | None = None) -> Iterator[Cell]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.files import iter_jsonl, read_json
+from experiments.ledger import read_ledger
 from experiments.run_record import RunRecord
 from sweeps import slurm
 from sweeps.batches import Batch, comment, job_name, read_batches
@@ -121,15 +121,13 @@ def standing(record: RunRecord, jobs: Sequence[Tracked]) -> Standing:
     status = record.status()
     state, reason = judge(record, status, jobs)
     shown = _telling(jobs, state)
-    timings = [row for file in _attempt_files(record, "steps.jsonl") for row in iter_jsonl(file)]
-    seconds = [sum(row["seconds"].values()) for row in timings]
-    count, device = devices(record, shown)
+    ledger = read_ledger(record)
+    seconds = [c.wall for c in ledger.kept]
     steps, step = status["steps"], status["step"]
     last = last_row(record.path / "metrics.jsonl") if state != "missing" else None
     if last is not None:
         step = max(step, last["step"]) if state in ("running", "done") else step
     recent = seconds[-RECENT_STEPS:]
-    sampling = [read_json(f)["seconds"] for f in _attempt_files(record, "evaluation.json")]
     return Standing(
         name=record.path.name,
         fingerprint=record.config["fingerprint"],
@@ -139,8 +137,8 @@ def standing(record: RunRecord, jobs: Sequence[Tracked]) -> Standing:
         steps=steps,
         eta_s=(steps - step) * sum(recent) / len(recent) if state == "running" and steps and recent else None,
         pass_rate=_pass_rate(last),
-        hours=(sum(seconds) + sum(sampling)) * count / 3600,
-        device=device,
+        hours=ledger.spent,
+        device=ledger.devices.kind.upper(),
         reason=reason,
         job=shown.task if shown and shown.batch.job_id else "",
         log=str(log_of(record, shown)),
@@ -192,23 +190,8 @@ def _telling(jobs: Sequence[Tracked], state: str) -> Tracked | None:
     return (running or began or list(jobs) or [None])[-1] if state != "missing" or jobs else None
 
 
-def devices(record: RunRecord, job: Tracked | None) -> tuple[int, str]:
-    """(number, GPU | CPU) that the run occupies: what its job asked for, else the threads of its options."""
-    asked = job.batch.resources if job else None
-    if asked and asked["gpus"]:
-        return int(asked["gpus"]), "GPU"
-    if asked:
-        return int(asked["cpus"]), "CPU"
-    options = record.path / "options.json"
-    return (int(read_json(options)["threads"]) if options.exists() else 1), "CPU"
-
-
 def log_of(record: RunRecord, job: Tracked | None) -> Path:
     return job.batch.log(job.element) if job else record.path / "job.log"
-
-
-def _attempt_files(record: RunRecord, name: str) -> list[Path]:
-    return sorted((record.path / "attempts").glob(f"*/{name}"), key=lambda p: int(p.parent.name))
 
 
 def last_row(path: Path) -> Any:

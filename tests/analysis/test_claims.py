@@ -355,3 +355,28 @@ def test_the_command(records: Runs, tables: Path, methods: Path, capsys):
     ):
         assert main(["claims", *root, *wrong]) == 2
         assert message in capsys.readouterr().err
+
+
+def test_clipped_shares_of_runs_are_pooled_counts(records: Runs, tables: Path, methods: Path):
+    shutil.copy(TABLES / "specs" / "table9.yaml", tables / "specs")
+    tokens = {"tiny-smollm3": (100, 1, 40, 1), "tiny-qwen3": (100, 0, 50, 2)}
+    less = {"tiny-smollm3": (100, 1, 60, 0), "tiny-qwen3": (100, 0, 150, 1)}
+    graft = next(r for r in open_runs(records.root) if r.config["cell"]["method"] == "graft")
+    records.metrics(graft, [tokens, less])
+    records.metrics(records.make("peer_first", share(1)), [less])
+    records.metrics(records.make("peer_uniform", share(1)), [less])
+    source = Records(open_runs(records.root), "cpu", [0], tables / "specs", methods)
+    # 1 of 40 + 60 tokens, not the mean of 2.5 % and 0 %; 3 of 200.
+    last = [source.cell(Key("table9", "peer_last", "grafted_peer", x)) for x in ("smollm3-3b", "qwen3-1.7b")]
+    assert [(v.mean, v.counted, v.std) for v in last] == [(1.0, True, None), (1.5, True, None)]
+    assert [Path(run).name[:5] for run in last[0].runs] == ["graft"]
+    assert source.cell(Key("table9", "peer_last", "steps_with_zero_peer_clipping", "both")).mean == 0.0
+    # C35: 1 % over 0 %, 1.5 % over 0.667 %: counts, so no noise stands against them.
+    judged = {c.id: judge_claim(c, source) for c in load_claims(CLAIMS) if c.id in ("C34", "C35", "C36")}
+    assert {i: j.verdict for i, j in judged.items()} == {"C34": "not enough data", "C35": "holds", "C36": "not enough data"}
+    assert (
+        Records(open_runs(records.root), "cpu", [0, 1], tables / "specs", methods).cell(
+            Key("table9", "peer_last", "grafted_peer", "qwen3-1.7b")
+        )
+        is None
+    )

@@ -73,6 +73,16 @@ def test_bad_line_in_the_middle_names_file_and_number(runs: Runs):
         ({"run": 0}, "run is 0 in the file of 1"),
         ({"benchmark": "other"}, "benchmark is 'other'"),
         ({"response": None}, "response is None"),
+        ({"response": 5}, "response is 5, expected str"),
+        ({"response": {"response": "x"}}, "response is {'response': 'x'}"),
+        ({"response": 5, "extracted": {"response": "x"}}, "response is 5, expected str"),
+        ({"item": 1.5}, "item is 1.5, expected str or int"),
+        ({"item": True}, "item is True"),
+        ({"item": [1]}, "item is [1]"),
+        ({"finish_reason": 3}, "finish_reason is 3"),
+        ({"finish_reason": False}, "finish_reason is False"),
+        ({"tokens": float("nan")}, "tokens is nan"),
+        ({"tokens": 7.0}, "tokens is 7.0"),
     ],
 )
 def test_malformed_row_names_file_and_row(runs: Runs, change: dict, message: str):
@@ -95,6 +105,39 @@ def test_absent_field_and_non_object(runs: Runs):
         evaluation_frame([record])
     runs.write(record, MODEL, BENCHMARK, 1, [[1, 2]])
     with pytest.raises(UserError, match="is a list"):
+        evaluation_frame([record])
+
+
+def test_items_given_as_numbers_are_names(runs: Runs):
+    record = runs.make("graft", share(1))
+    texts = evaluation_frame([record])
+    for model in ("tiny-smollm3", MODEL):
+        for benchmark in ("arith-heldout", "arith-large"):
+            for run in (0, 1):
+                rows = [row | {"item": int(row["item"][-1])} for row in runs.read(record, model, benchmark, run)]
+                runs.write(record, model, benchmark, run, rows)
+    numbers = evaluation_frame([record])
+    assert set(numbers["item"]) == {"0", "1"}
+    assert ("item-" + numbers["item"].astype("str")).tolist() == texts["item"].tolist()
+
+
+def test_a_blank_line_is_no_row(runs: Runs):
+    record = runs.make("graft", share(1))
+    file = runs.file(record, MODEL, BENCHMARK, 1)
+    file.write_text("\n" + file.read_text(encoding="utf-8"), encoding="utf-8")
+    with pytest.raises(UserError, match=r"run1\.jsonl:1: not a JSON row"):
+        evaluation_frame([record])
+
+
+@pytest.mark.parametrize("place", ["tiny-gpt/arith-heldout", "tiny-qwen3/arith-other"])
+def test_rows_that_the_recipe_does_not_name_are_refused(runs: Runs, place: str):
+    record = runs.make("graft", share(1))
+    folder = record.path / "eval" / place
+    folder.mkdir(parents=True)
+    (folder / "notes.txt").write_text("not rows: ignored")
+    assert len(evaluation_frame([record])) == 48
+    (folder / "run0.jsonl").write_text("")
+    with pytest.raises(UserError, match=rf"{place}/run0\.jsonl: the recipe asks for 2 evaluation runs .* move this file away"):
         evaluation_frame([record])
 
 
@@ -201,6 +244,13 @@ def test_runs_that_were_evaluated_differently_cannot_share_a_table(runs: Runs):
     doubled = Runs(runs.root, evaluation={"seeds": [5, 5]}).make("sgt", share(1))
     with pytest.raises(UserError, match="repeat one"):
         require_comparable([doubled])
+
+
+def test_a_run_of_another_format_is_refused(runs: Runs):
+    record = runs.make("graft", share(1))
+    (record.path / "run.json").write_text(json.dumps({**record.config, "format": 2}))
+    with pytest.raises(UserError, match="format 2 is not known here"):
+        open_runs(runs.root)
 
 
 def test_damaged_run_json_is_named(runs: Runs):

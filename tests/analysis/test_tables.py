@@ -85,7 +85,7 @@ def test_run_short_on_one_benchmark_is_whole_on_the_other(runs: Runs, specs: Pat
     assert (math500.state, math500.mean, math500.n) == ("whole", 62.5, 2)
     assert (amc23.state, amc23.mean, amc23.n, amc23.std) == ("short", 50.0, 1, None)
     assert (average.state, average.mean, average.n) == ("short", 50.0, 1)
-    assert sum(note.startswith("† incomplete") for note in table.notes) == 1
+    assert sum(note.startswith("§ incomplete") for note in table.notes) == 1
 
 
 def test_column_without_a_benchmark_is_refused(runs: Runs, specs: Path, methods: Path):
@@ -115,7 +115,7 @@ def test_short_run_is_left_out_marked_and_neither_ranked_nor_subtracted(runs: Ru
     assert (short.state, short.mean, short.std, short.n, short.N) == ("short", 50.0, None, 1, 2)
     assert (short.delta, short.best) == (None, False)
     assert cell(table, "delta_0.7", "smollm3-3b").state == "whole"
-    note = next(note for note in table.notes if note.startswith("† incomplete"))
+    note = next(note for note in table.notes if note.startswith("§ incomplete"))
     assert "3 of 4 rows" in note
     assert "arith-large/run1.jsonl" in note
     assert any(f"experiments.evaluate run={record.path}" in n for n in table.notes)

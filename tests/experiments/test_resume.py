@@ -107,7 +107,14 @@ def test_finished_run_is_reused(whole, tmp_path):
     assert results(whole) == before
     (attempt,) = RunRecord.open(whole).attempts()  # training and evaluation of the first call; none was added
     assert attempt.reason == "done"
-    assert {f.name for f in attempt.path.iterdir()} == {"start.json", "end.json", "steps.jsonl", "evaluation.json"}
+    names = {"start", "devices", "startup", "memory", "evaluation", "end"}
+    assert {f.name for f in attempt.path.iterdir()} == {"steps.jsonl", *(f"{n}.json" for n in names)}
+    # The ledger adds up: loading, steps and evaluation are the attempt's wall-clock time, but for what closing takes.
+    ledger = json.loads((whole / "compute.json").read_text())
+    timed = ledger["startup_seconds"] + sum(ledger["phases"].values()) + ledger["evaluation_seconds"]
+    wall = json.loads((attempt.path / "end.json").read_text())["seconds"]
+    assert timed == pytest.approx(wall, rel=0.02, abs=0.5)
+    assert ledger["peak_bytes"]["tiny-smollm3"]["optimiser"] > ledger["peak_bytes"]["tiny-smollm3"]["weights"] > 2e6
 
 
 def test_missing_sample_is_never_done(whole, tmp_path):
