@@ -102,7 +102,7 @@ def test_a_failing_run_is_shown_and_leaves_the_other_alone(mixed: tuple[Place, s
     (standing,) = place.status((*QUICK, *APART, TOO_SHORT))
     assert standing["state"] == "failed"
     assert "max_prompt_tokens" in standing["reason"]
-    assert "max_prompt_tokens" in Path(standing["log"]).read_text()
+    assert "max_prompt_tokens" in (place.folder / standing["log"]).read_text()
 
 
 def test_a_failed_run_is_started_again_only_when_told(mixed: tuple[Place, subprocess.CompletedProcess[str]]) -> None:

@@ -25,7 +25,10 @@ POLL_S = 0.05
 
 def serve() -> None:
     """Fork for each request until the input ends."""
-    import sweeps.__main__  # noqa: F401
+    import sweeps.cancel
+    import sweeps.launch
+    import sweeps.plan
+    import sweeps.status  # noqa: F401
 
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the guards
     for line in sys.stdin:
