@@ -1,10 +1,14 @@
 """``python -m analysis table2 --scale cpu``: print a table of the run records; with ``--out`` write it as .md, .tex and .csv.
 
+``python -m analysis figure1 --scale cpu --out reports``: a figure as .pdf, .png and .csv; without ``--out`` what it would show.
+
 ``--over-seeds`` prints the same rows for every pair and training seed on record instead.
 ``python -m analysis exchange --run <run directory>``: who taught whom in one joint run.
+``python -m analysis trajectories <run directory>``: its rollout groups and responses, and what one receiver was given and why.
 ``python -m analysis quality --run <run directory>``: pass@k, majority vote, truncation and verifier failures beside pass@1.
 ``python -m analysis audit-paper``: what the paper's printed numbers say about each other.
 ``python -m analysis claims [--reported]``: the paper's claims against the runs on record, or against its own numbers.
+``python -m analysis reproduce --scale cpu --out reports``: every table of the paper that the runs on record allow.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
@@ -15,27 +19,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import (
-    audit,
-    claims,
-    clipping,
-    compute,
-    curves,
-    exchange,
-    import_lm_eval,
-    layout,
-    pairs,
-    quality,
-    stability,
-    tables,
-)
+from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce, trajectories
 from analysis.collect import open_runs
+from analysis.figures import FIGURES, curves
 from analysis.footer import SCALES
+from analysis.kinds import Asked, build_any, kind_of
 from analysis.page import Page
 from analysis.seeds import print_seeds, seed_rows
-from analysis.spec import PASS_AT_1, load_spec, read_spec
+from analysis.spec import load_spec
 from analysis.terminal import print_page
-from analysis.writers import to_texts, write_all
+from analysis.writers import to_texts
 from experiments.run_record import EXIT_USER_ERROR, RunRecord, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -44,23 +37,17 @@ COMMANDS = {
     "exchange": exchange.main,
     "curves": curves.main,
     "quality": quality.main,
+    "trajectories": trajectories.main,
     "import-lm-eval": import_lm_eval.main,
     "audit-paper": audit.main,
     "claims": claims.main,
-}
-# kind -> (load spec, the paper's values, ours, page, csv)
-KINDS = {
-    PASS_AT_1: (load_spec, tables.from_reported, tables.from_runs, layout.to_page, layout.to_csv),
-    "compute": (compute.load_spec, compute.from_reported, compute.from_runs, compute.to_page, compute.to_csv),
-    "pairs": (pairs.load_spec, pairs.from_reported, pairs.from_runs, layout.pairs_page, layout.pairs_csv),
-    "stability": (pairs.load_spec, pairs.from_reported, stability.from_runs, layout.pairs_page, layout.pairs_csv),
-    "clipping": (clipping.load_spec, clipping.from_reported, clipping.from_runs, clipping.to_page, clipping.to_csv),
+    "reproduce": reproduce.main,
 }
 
 
 def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m analysis", description=__doc__)
-    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2")
+    parser.add_argument("table", help="name of a spec in paper_tables/specs, e.g. table2 or figure3a")
     parser.add_argument("--scale", choices=sorted(SCALES), default="cpu")
     parser.add_argument("--format", choices=["term", "md", "tex", "csv"], default="term", help="what is printed (default: term)")
     parser.add_argument("--source", choices=["runs", "reported"], default="runs", help="reported: what the paper printed")
@@ -68,25 +55,18 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--experiment", default="paper", help="folder of the runs under --root (default: paper)")
     parser.add_argument("--seed", type=int, default=0, help="training seed (default: 0)")
     parser.add_argument("--over-seeds", action="store_true", help="every pair and training seed on record, to the terminal")
-    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv}")
+    parser.add_argument("--out", type=Path, help="also write OUT/<scale>/<table>.{md,tex,csv} or <figure>.{pdf,png,csv}")
     parser.add_argument("--specs", type=Path, default=PROJECT / "paper_tables/specs", help="folder of the table specs")
     parser.add_argument("--methods", type=Path, default=PROJECT / "sweeps/conf/method", help="folder with one YAML per method")
     return parser.parse_args(argv)
 
 
-def build(args: argparse.Namespace) -> tuple[Page, str]:
-    """The page of a table and its CSV. The spec's ``kind`` says what kind of table it is (none: pass@1)."""
-    _, given = read_spec(args.table, args.specs)
-    kind = given.get("kind", PASS_AT_1)
-    if kind not in KINDS:
-        raise UserError(f"{args.table}: kind {kind!r} is not known; known are {', '.join(KINDS)}")
-    load, from_reported, from_runs, to_page, to_csv = KINDS[kind]
-    spec = load(args.table, args.specs)
-    if args.source == "reported":
-        table = from_reported(spec)
-    else:
-        table = from_runs(spec, records_of(args), scale=args.scale, seed=args.seed, methods=args.methods)
-    return to_page(table), to_csv(table)
+def build(args: argparse.Namespace) -> tuple[Page, str, list[Path]]:
+    """The page of a table or figure, its CSV, and the files written."""
+    if args.format == "tex" and kind_of(args.table, args.specs) in FIGURES:
+        raise UserError(f"{args.table} is a figure and has no LaTeX form; include the PDF that --out writes")
+    records = None if args.source == "reported" else lambda: records_of(args)
+    return build_any(args.table, records, Asked(args.scale, args.seed, args.specs, args.methods), args.out)
 
 
 def records_of(args: argparse.Namespace) -> list[RunRecord]:
@@ -109,8 +89,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             spec = load_spec(args.table, args.specs)
             print_seeds(seed_rows(spec, records_of(args), scale=args.scale, methods=args.methods), args.scale)
             return 0
-        page, csv = build(args)
-        written = write_all(page, csv, args.out) if args.out else []
+        page, csv, written = build(args)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR

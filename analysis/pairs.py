@@ -118,7 +118,7 @@ def from_runs(spec: PairsSpec, records: Sequence[RunRecord], *, scale: str, seed
     where: dict[str, Any] = {"scale": scale, "seed": seed, "methods": methods}
     tables = tuple(build(block, matches, evidence, **where) for block, matches in zip(spec.blocks, found, strict=True))
     first = spec.blocks[0]
-    cells = dict.fromkeys(note for table in tables for note in table.notes)
+    cells = [f"Pair {table.spec.pair}: {note}" for table in tables for note in table.notes]
     notes = notes_for_runs(first, evidence.used, evidence.frame, scale=scale, seed=seed)
     return PairsTable(spec, tuple(map(name_pair, tables)), (*notes, *marks_note(first), *cells))
 

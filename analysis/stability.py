@@ -15,7 +15,7 @@ from analysis.footer import notes_for_runs
 from analysis.pairs import PairsSpec, PairsTable, name_pair
 from analysis.spec import TableSpec
 from analysis.stats import mean_and_std
-from analysis.tables import Cell, Cells, Row, Table, build, find, gather, rank, with_deltas
+from analysis.tables import Cell, Cells, Row, Table, build, find, gather, marks_note, rank, with_deltas
 from analysis.todo import SHORT, Todo
 from experiments.run_record import RunRecord
 
@@ -28,7 +28,9 @@ def from_runs(spec: PairsSpec, records: Sequence[RunRecord], *, scale: str, seed
     for block in spec.blocks:
         per_seed = [build(block, found[block.pair, s], evidence, scale=scale, seed=s, methods=methods) for s in spec.seeds]
         tables.append(name_pair(over_seeds(block, per_seed, spec.seeds)))
-        notes += [f"Seed {s}: {note}" for s, table in zip(spec.seeds, per_seed, strict=True) for note in table.notes]
+        notes += [
+            f"Pair {block.pair}, seed {s}: {note}" for s, table in zip(spec.seeds, per_seed, strict=True) for note in table.notes
+        ]
     seeds = ", ".join(map(str, spec.seeds))
     spread = (
         f"± is the sample std (n-1) over {len(spec.seeds)} TRAINING runs (seeds {seeds}), each taken as the mean of its evaluation "
@@ -36,7 +38,7 @@ def from_runs(spec: PairsSpec, records: Sequence[RunRecord], *, scale: str, seed
         "neither bold nor subtracted. — = no value."
     )
     head = notes_for_runs(spec.blocks[0], evidence.used, evidence.frame, scale=scale, seed=seeds, spread=spread)
-    return PairsTable(spec, tuple(tables), (*head, *dict.fromkeys(notes)))
+    return PairsTable(spec, tuple(tables), (*head, *marks_note(spec.blocks[0]), *notes))
 
 
 def over_seeds(spec: TableSpec, per_seed: Sequence[Table], seeds: Sequence[int]) -> Table:

@@ -37,6 +37,10 @@ def to_markdown(page: Page) -> str:
     return "\n".join(out) + "\n"
 
 
+# Of one LaTeX float: rows on a page, rows that a part's head and rules take, characters of a note in a row.
+ROWS_PER_FLOAT, PART_HEAD_ROWS, CHARACTERS_PER_ROW = 46, 5, 110
+WIDE_COLUMNS = 6
+
 _TEX = {
     "\\": r"\textbackslash{}", "{": r"\{", "}": r"\}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
     "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"$<$", ">": r"$>$",
@@ -82,18 +86,49 @@ def _tex_part(part: Part) -> list[str]:
     return [*out, r"\bottomrule", r"\end{tabular}", r"\par\medskip"]
 
 
-def to_latex(page: Page) -> str:
-    """A table environment for a document with booktabs; needs no other package. Rows without a number are comments."""
-    caption = tex_escape(f"{page.title}. {page.caption}")
-    out = [r"\begin{table*}", r"\centering\small", rf"\caption{{{caption}}}", rf"\label{{tab:{page.name}-{page.folder}}}"]
+def _tex_floats(page: Page) -> list[tuple[list[Part], list[str]]]:
+    """(parts, notes) of each float: as much as a page holds, in order; a table's notes stand under its last parts."""
+    floats: list[tuple[list[Part], list[str]]] = []
+    left = 0
     for part in page.parts:
-        out += _tex_part(part)
-    out.append(r"\begin{minipage}{\linewidth}\footnotesize")
-    out += [tex_escape(note) + r"\par" for note in page.notes]
-    for name, entries in page.lists:
-        out.append(tex_escape(f"{name}: see the comments in this file.") + r"\par")
-        out += [f"% {e.text}{e.code}" for e in entries]
-    return "\n".join([*out, r"\end{minipage}", r"\end{table*}"]) + "\n"
+        rows = len(part.lines) + PART_HEAD_ROWS
+        if rows > left:
+            floats.append(([], []))
+            left = ROWS_PER_FLOAT
+        floats[-1][0].append(part)
+        left -= rows
+    notes = [tex_escape(note) for note in page.notes]
+    notes += [tex_escape(f"{name}: see the comments in this file.") for name, _ in page.lists]
+    for note in notes:
+        rows = 1 + len(note) // CHARACTERS_PER_ROW
+        if rows > left:
+            floats.append(([], []))
+            left = ROWS_PER_FLOAT
+        floats[-1][1].append(note)
+        left -= rows
+    return floats
+
+
+def to_latex(page: Page) -> str:
+    """Table environments for a document with booktabs; needs no other package. Rows without a number are comments.
+
+    What is longer than a page becomes several floats under one number. Tables with many columns are small: they need a text width of
+    6.5 inches.
+    """
+    wide = max(part.width for part in page.parts) > WIDE_COLUMNS
+    size = r"\centering\scriptsize\setlength{\tabcolsep}{3pt}" if wide else r"\centering\footnotesize\setlength{\tabcolsep}{5pt}"
+    out = []
+    for k, (parts, notes) in enumerate(_tex_floats(page)):
+        caption = tex_escape(f"{page.title} (continued)." if k else f"{page.title}. {page.caption}")
+        out += [r"\begin{table*}", size, *([r"\addtocounter{table}{-1}"] if k else []), rf"\caption{{{caption}}}"]
+        out += [] if k else [rf"\label{{tab:{page.name}-{page.folder}}}"]
+        for part in parts:
+            out += _tex_part(part)
+        if notes:
+            out += [r"\begin{minipage}{\linewidth}\scriptsize", *(note + r"\par" for note in notes), r"\end{minipage}"]
+        out.append(r"\end{table*}")
+    out += [f"% {name}: {e.text}{e.code}" for name, entries in page.lists for e in entries]
+    return "\n".join(out) + "\n"
 
 
 def write_atomic(path: Path, text: str) -> None:

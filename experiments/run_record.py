@@ -48,8 +48,9 @@ def trains(recipe: Mapping[str, Any]) -> bool:
 
 
 def run_name(cell: Mapping[str, Any], digest: str) -> str:
-    """Directory name: method, pair (joint) or model (independent), scale, seed, fingerprint."""
-    who = cell["pair"] if cell["pair"] is not None else cell["models"][0]
+    """Directory name: method, pair (joint), model (independent) or both (one model with a stored peer), scale, seed, fingerprint."""
+    pair, models = cell["pair"], cell["models"]
+    who = models[0] if pair is None else pair if len(models) > 1 else f"{pair}-{models[0]}"
     return f"{cell['method']}-{who}-{cell['scale']}-s{cell['seed']}-{digest[:8]}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from typing import Any
 
 from experiments import checkpoints, interruption
 from experiments.config import Options
+from experiments.donors import OpenDonor, find_donor, note, open_donor
 from experiments.engine import (
     build_policies,
     devices,
@@ -28,11 +30,15 @@ from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
-from graft.cotrain import Setup, StepResult, cotrain
+from graft.cotrain import LoopSettings, Setup, StepResult, batch, cotrain
 from graft.policies.base import Policy
+from graft.retokenize import Sender
+from graft.types import Prompt
 from graft.verifier import Verifier
 
 OnStep = Callable[[RunRecord, int, Mapping[str, Any]], None]
+# Folders of a run: what every model sampled, and what every receiver was offered.
+TRAJECTORIES, TRANSFERS = "trajectories", "transfers"
 
 
 def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -> None:
@@ -47,6 +53,7 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
     total = settings.steps(len(prompts))
+    peer = stored_peer(record, options, prompts, settings)
     found = checkpoints.to_resume(record.path / "checkpoints", options.resume)
     policies = build_policies(record, options.model_paths, options.device)
     state = checkpoints.NOTHING_YET
@@ -59,7 +66,7 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
     try:
         reference = reference_loader(record, options.model_paths, options.device)
-        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
+        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference, peer)
         history = {name: tuple(rates) for name, rates in state["history"].items()}
         observer.catch_up()
         observer.started(time.perf_counter() - began)
@@ -73,6 +80,21 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
         policy.close()
 
 
+def stored_peer(record: RunRecord, options: Options, prompts: tuple[Prompt, ...], settings: LoopSettings) -> OpenDonor | None:
+    """The recipe's donor, checked and noted in ``donor.json``; None for methods with live peers or none. Loads no model."""
+    recipe = record.config["recipe"]
+    if "donor" not in recipe:
+        return None
+    schedule = [tuple(p.id for p in batch(prompts, settings, k)) for k in range(1, settings.steps(len(prompts)) + 1)]
+    # Beside the run itself: a job runs elsewhere than where a relative runs_root was meant.
+    path = find_donor(recipe, options.donor, record.path.parent)
+    opened = open_donor(recipe, path, schedule, prompts, logprobs=method_of(record).needs_source_logprobs)
+    for warning in opened.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    note(record.path, recipe, opened)
+    return opened
+
+
 @dataclass(frozen=True)
 class Attempt:
     """One process's go at a run of ``total`` steps; ``directory`` is its attempts/<k>, ``on_step`` is told of each step."""
@@ -84,10 +106,17 @@ class Attempt:
     on_step: OnStep
 
 
+def facts_of(record: RunRecord, policies: Mapping[str, Policy]) -> trajectories.Facts:
+    """What the trajectory log says of the whole run."""
+    senders = {name: Sender(p.codec.fingerprint, p.codec.special_ids) for name, p in policies.items()}
+    settings = loop_settings(record)
+    return trajectories.Facts(settings.seed, settings.sampling, senders)
+
+
 class RunObserver:
     """Writes what a step leaves behind, in an order that a kill cannot break.
 
-    Order within a step: trajectories, metrics, validation rows, best weights, checkpoint (with the offsets of the files before
+    Order within a step: trajectories, transfers, metrics, validation rows, best weights, checkpoint (with the offsets of the files before
     it). A restart truncates every file to the checkpoint's offsets and repeats what came after.
     """
 
@@ -96,7 +125,9 @@ class RunObserver:
         self.policies, self.state = policies, dict(state)
         self.training = self.record.config["recipe"]["training"]
         path = self.record.path
-        trajectories.drop_after(path / "trajectories", self.state["step"])
+        for folder in (TRAJECTORIES, TRANSFERS):
+            trajectories.drop_after(path / folder, self.state["step"])
+        self.facts = facts_of(self.record, policies)
         self.metrics = JsonlWriter(path / "metrics.jsonl", self.state["metrics_offset"])
         self.validation = JsonlWriter(path / "validation.jsonl", self.state["validation_offset"])
         self.timings = JsonlWriter(attempt.directory / "steps.jsonl")
@@ -119,7 +150,9 @@ class RunObserver:
     def step_done(self, result: StepResult) -> None:
         """Record one step; Interrupted, after a checkpoint, if a signal came."""
         started = time.perf_counter()
-        trajectories.append(self.record.path / "trajectories", result.step, result.groups)
+        trajectories.append(self.record.path / TRAJECTORIES, result.step, result.groups, self.facts)
+        if result.exchange.report.directions:
+            trajectories.append_transfers(self.record.path / TRANSFERS, result.step, result.exchange.report.rows)
         self.metrics.append(result.metrics)
         self.tracker.log(result.step, result.metrics)
         seconds = dict(result.seconds) | {"recording": time.perf_counter() - started}

@@ -56,7 +56,8 @@ class Response:
 
     ``ids`` [T] are the sender's own tokens, with the terminal EOS exactly if ``finish_reason == "eos"``; ``logprobs`` [T] are the
     generation log-probabilities (nats) of these ids; ``text`` is the decoded response without its terminal EOS. ``reward`` is
-    ``None`` until the response was verified.
+    ``None`` until the response was verified. A response from a log without log-probs per token has no ids; ``mean_logprob`` is
+    then what the log says of their mean (None: nothing).
     """
 
     ids: tuple[int, ...]
@@ -65,12 +66,15 @@ class Response:
     finish_reason: FinishReason
     reward: float | None = None
     verdict: Verdict | None = None
+    mean_logprob: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
             raise ValueError(f"{len(self.ids)} response ids but {len(self.logprobs)} log-probs; every id needs its own")
         if not all(map(math.isfinite, self.logprobs)):
             raise ValueError("a generation log-prob is not finite; refuse the response rather than train on it")
+        if self.mean_logprob is not None and (self.ids or not math.isfinite(self.mean_logprob)):
+            raise ValueError(f"mean log-prob {self.mean_logprob} of {len(self.ids)} ids; it stands only where no ids are known")
         if self.reward is not None and not math.isfinite(self.reward):
             raise ValueError(f"reward {self.reward} is not finite")
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.cluster import ClusterSection, Resources
 from experiments.config import Options
+from experiments.errors import UserError
 from experiments.files import read_json, write_atomic, write_json
 from experiments.job import options_to_json
 from experiments.run_record import RunRecord
@@ -30,14 +31,13 @@ NAMED_IN_COMMENT = 100
 class Work:
     """One element of a batch: a stage (all | train | evaluate) of a frozen run.
 
-    ``after``: keys of the works it needs finished; ``met``: those of them that are.
+    ``after``: keys of the works that come before it if they are still to be done.
     """
 
     record: RunRecord
     options: Options
     stage: str
     after: tuple[str, ...] = ()
-    met: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -54,6 +54,19 @@ class Work:
         return f"{self.fingerprint}:{self.stage}"
 
 
+def levels(works: Sequence[Work]) -> list[list[Work]]:
+    """Works whose needs are none of these, then those that need only these, and so on. UserError for a circle."""
+    left, found = list(works), []
+    while left:
+        keys = {w.key for w in left}
+        ready = [w for w in left if not keys & set(w.after)]
+        if not ready:
+            raise UserError(f"the runs {', '.join(sorted(w.record.path.name for w in left))} wait for each other")
+        found.append(ready)
+        left = [w for w in left if w not in ready]
+    return found
+
+
 @dataclass(frozen=True)
 class Batch:
     """A batch as its folder holds it. ``job_id`` is None until the scheduler gave one. Element k of ``elements`` is array task k."""
@@ -66,6 +79,11 @@ class Batch:
     @property
     def id(self) -> str:
         return self.folder.name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """As Work.key, of each element."""
+        return tuple(f"{e['fingerprint']}:{e['stage']}" for e in self.elements)
 
     def task(self, element: int) -> str:
         """The scheduler's name of one element: a batch of one is a plain job."""

@@ -113,13 +113,22 @@ class Request:
         return runs, lacking
 
 
+def add_runs(runs: dict[str, tuple[RunPlan, Options]], plans: Sequence[RunPlan], options: Options) -> None:
+    """Put the runs of one selection into ``runs`` by name, each after those that it needs."""
+    for plan in plans:
+        for run in (*plan.needs, plan):
+            runs.setdefault(run.name, (run, options))
+
+
 def unique_runs(wanted: Sequence[Cell], extra: Sequence[str]) -> tuple[dict[str, tuple[RunPlan, Options]], list[Cell]]:
-    """(run name -> plan and options, cells whose method this version lacks). Equal fingerprints are one run."""
+    """(run name -> plan and options, cells whose method this version lacks). Equal fingerprints are one run.
+
+    A run whose donor no cell asks for brings it along, before itself.
+    """
     runs: dict[str, tuple[RunPlan, Options]] = {}
 
     for overrides in dict.fromkeys(cell.overrides for cell in wanted if cell.available):
         plans, options = resolve([*overrides, *extra])
-        for plan in plans:
-            runs.setdefault(plan.name, (plan, options))
+        add_runs(runs, plans, options)
     lacking = [cell for cell in wanted if not cell.available]
     return runs, lacking

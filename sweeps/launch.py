@@ -16,12 +16,13 @@ from pathlib import Path
 
 from experiments.cluster import ClusterSection, Resources
 from experiments.config import Options, RunPlan
+from experiments.donors import needs
 from experiments.errors import UserError
 from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
 from sweeps import slurm
-from sweeps.batches import FOLDER, Batch, Script, Work, comment, new_batch, script_text, write_script
+from sweeps.batches import FOLDER, Batch, Script, Work, comment, levels, new_batch, script_text, write_script
 from sweeps.local import run_local
 from sweeps.snapshot import require_clean, take
 from sweeps.survey import Standing, Tracked, survey, track
@@ -50,12 +51,15 @@ def launch_lock(root: Path) -> Iterator[None]:
 
 
 def works_of(record: RunRecord, options: Options, cluster: ClusterSection) -> list[Work]:
-    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation."""
+    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation.
+
+    A run that learns from another's log comes after that one's training, whichever job trains it.
+    """
+    donors = tuple(f"{digest}:{stage}" for digest in needs(record.config["recipe"]) for stage in ("train", "all"))
     if cluster.stages == "together" or not record.trains or not options.evaluate:
-        return [Work(record, options, "all")]
-    training = Work(record, options, "train")
-    met = (training.key,) if complete(training) else ()
-    return [training, Work(record, options, "evaluate", after=(training.key,), met=met)]
+        return [Work(record, options, "all", after=donors)]
+    training = Work(record, options, "train", after=donors)
+    return [training, Work(record, options, "evaluate", after=(training.key,))]
 
 
 def resources_of(work: Work, cluster: ClusterSection) -> Resources:
@@ -101,17 +105,33 @@ def launch(runs: Runs, how: How, display: Display) -> int:
         standings = survey(records, tracked)
         start, failed = to_start(standings, retry=how.retry)
         works = [w for r, o in frozen if r.config["fingerprint"] in start for w in works_of(r, o, how.cluster)]
+        works, held = without_donor(works, records, tracked if slurm_here else {})
+        for run, donor in held:
+            display.say(f"NOT STARTED {run}: it learns from the log of {donor}, which is not finished and not started here")
         say_what(standings, failed, how, display)
         code = take(root) if works else root
         if slurm_here:
             submit_all(root, [w for w in works if not complete(w)], how.cluster, code, tracked, display)
     if slurm_here:
-        return follow(records, display) if how.wait else worst_of(failed)
+        return max(follow(records, display) if how.wait else worst_of(failed), 1 if held else 0)
     here = run_local(root, works, how.jobs or len(os.sched_getaffinity(0)), code, display) if works else 0
     elsewhere = [s for s in standings if s.in_hand and s.job]
     if elsewhere and how.wait:
         here = max(here, follow(records, display))
-    return max(here, worst_of(failed), 1 if elsewhere and not how.wait else 0)
+    return max(here, worst_of(failed), 1 if held or (elsewhere and not how.wait) else 0)
+
+
+def without_donor(
+    works: Sequence[Work], records: Sequence[RunRecord], tracked: Mapping[str, Tracked]
+) -> tuple[list[Work], list[tuple[str, str]]]:
+    """(works to start, (run, donor) of those whose donor is not trained, not among the works, nor in a queue that can be waited for)."""
+    coming = {w.key.partition(":")[0] for w in works} | {key.partition(":")[0] for key, t in tracked.items() if t.in_flight}
+    trained = {r.config["fingerprint"] for r in records if (r.path / "selected.json").exists()}
+    names = {r.config["fingerprint"]: r.path.name for r in records}
+    lacking = {w.fingerprint: [d for d in needs(w.record.config["recipe"]) if d not in coming | trained] for w in works}
+    # A donor that was given by its path is no part of the launch; its own check says whether it is there.
+    held = {f: names[d[0]] for f, d in lacking.items() if d and d[0] in names}
+    return [w for w in works if w.fingerprint not in held], [(names[f], donor) for f, donor in held.items()]
 
 
 def require_plain_name(root: Path) -> None:
@@ -144,10 +164,7 @@ def submit_all(
     tasks = {key: t.task for key, t in tracked.items() if t.in_flight}
     most = slurm.max_array_size() if works else 1
     submitted = []
-    ready = with_their_needs([w for w in works if w.key not in tasks], tasks)
-    for left in [w for w in works if w.key not in tasks and w not in ready]:
-        display.say(f"not submitted: {left.record.path.name} ({left.stage}) waits for a run that is neither done nor queued")
-    for level in levels(ready):
+    for level in levels([w for w in works if w.key not in tasks]):
         for (resources, after), group in grouped(level, cluster, tasks).items():
             for start in range(0, len(group), most):
                 batch = submit(root, group[start : start + most], Script(cluster, resources, code, sys.executable, after))
@@ -155,30 +172,6 @@ def submit_all(
                 submitted.append(batch)
                 display.say(f"submitted job {batch.job_id}: {len(batch.elements)} of {len(works)} ({batch.folder})")
     return submitted
-
-
-def with_their_needs(works: Sequence[Work], tasks: Mapping[str, str]) -> list[Work]:
-    """Works whose needs are all complete, queued, or among these. Slurm would start a job at once that waits for an unknown one."""
-    left = list(works)
-    while True:
-        keys = {w.key for w in left}
-        kept = [w for w in left if all(key in keys or key in tasks or key in w.met for key in w.after)]
-        if len(kept) == len(left):
-            return kept
-        left = kept
-
-
-def levels(works: Sequence[Work]) -> list[list[Work]]:
-    """Works whose needs are none of these, then those that need only these, and so on. UserError for a circle."""
-    left, found = list(works), []
-    while left:
-        keys = {w.key for w in left}
-        ready = [w for w in left if not keys & set(w.after)]
-        if not ready:
-            raise UserError(f"the runs {', '.join(sorted(w.record.path.name for w in left))} wait for each other")
-        found.append(ready)
-        left = [w for w in left if w not in ready]
-    return found
 
 
 def grouped(

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
 from experiments.run_record import RunRecord
 
 SLOTS = {"smollm3-3b": "tiny-smollm3", "qwen3-1.7b": "tiny-qwen3"}
+# A third model, for tables of several pairs.
+NAMES = SLOTS | {"octothinker-3b": "tiny-octothinker"}
 BENCHMARKS = (("arith-heldout", "math500", 2), ("arith-large", "amc23", 1))
 # verdict(model, benchmark, run, item, sample) -> was the response correct
 Verdict = Callable[[str, str, int, int, int], bool]
@@ -41,7 +45,7 @@ class Runs:
             "seeds": list(range(100, 100 + self.runs)),
             "benchmarks": [{"name": n, "stands_for": s, "items": i, "sha256": "0" * 64} for n, s, i in BENCHMARKS],
         }
-        named = [{"name": SLOTS[m], "stands_for": m, "source": f"package:{SLOTS[m]}"} for m in models]
+        named = [{"name": NAMES[m], "stands_for": m, "source": f"package:{NAMES[m]}"} for m in models]
         return {"models": named, "training": {"selection": "best"}, "evaluation": evaluation | self.evaluation} | extra
 
     def make(
@@ -56,7 +60,7 @@ class Runs:
         done: bool = True,
         **extra: Any,
     ) -> RunRecord:
-        names = [SLOTS[m] for m in models]
+        names = [NAMES[m] for m in models]
         full_cell = {"method": method, "pair": pair, "models": names, "scale": "cpu", "seed": 0} | (cell or {})
         recipe = self.recipe(list(models), method=method, deviations=deviations or {}, cell=full_cell, **extra)
         record = RunRecord.create(self.root, cell=full_cell, recipe=recipe, deviations=deviations or {})
@@ -86,6 +90,31 @@ class Runs:
         file = record.path / "metrics.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return file
+
+    @staticmethod
+    def trajectories(record: RunRecord, model: str, steps: list[dict[str, list[float]]]) -> Path:
+        """The trajectory log: per step, prompt id -> the rewards of the model's group."""
+        folder = record.path / "trajectories"
+        folder.mkdir(parents=True)
+        for k, groups in enumerate(steps, 1):
+            rows = [
+                {"step": k, "model": model, "prompt_id": prompt, "index": i, "reward": reward}
+                for prompt, rewards in groups.items()
+                for i, reward in enumerate(rewards)
+            ]
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"step-{k:06d}.parquet")
+        return folder
+
+    @staticmethod
+    def costs(record: RunRecord, steps: int, seconds: dict[str, float], selected: dict[str, int], gpus: int = 4) -> None:
+        """One attempt on GPUs whose steps all took 60 s of validation and ``seconds`` by phase; and the selected checkpoints."""
+        attempt = record.path / "attempts" / "1"
+        attempt.mkdir(parents=True)
+        (attempt / "devices.json").write_text(json.dumps({"kind": "gpu", "count": gpus}))
+        phases = {**seconds, "validation": 60.0}
+        rows = [{"step": k, "wall": sum(phases.values()), "seconds": phases, "tokens": {}} for k in range(1, steps + 1)]
+        (attempt / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (record.path / "selected.json").write_text(json.dumps({m: {"step": k} for m, k in selected.items()}))
 
     def rows(self, model: str, benchmark: str, run: int, items: int, verdict: Verdict) -> list[dict[str, Any]]:
         return [

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from analysis.__main__ import KINDS, main
+from analysis.__main__ import main
+from analysis.kinds import KINDS, kind_of
 from analysis.layout import to_csv, to_page
-from analysis.spec import PASS_AT_1, RowSpec, load_spec, read_spec
+from analysis.spec import RowSpec, load_spec, read_spec
 from analysis.tables import from_reported, from_runs
 from analysis.todo import config_key, train_command, why_no_run
 from sweeps import cells as sweep_cells
@@ -23,7 +24,7 @@ SPECS, REPORTED = PROJECT / "paper_tables" / "specs", PROJECT / "paper_tables" /
 METHODS = PROJECT / "sweeps" / "conf" / "method"
 SHARED = PROJECT.parent / "shared" / "paper" / "reported"
 # Specs of a kind that analysis does not have are for the launcher alone.
-NAMES = sorted(p.stem for p in SPECS.glob("*.yaml") if read_spec(p.stem, SPECS)[1].get("kind", PASS_AT_1) in KINDS)
+NAMES = sorted(p.stem for p in SPECS.glob("*.yaml") if kind_of(p.stem, SPECS) in KINDS)
 BENCHMARKS = ["math500", "aime2024", "aime2025", "amc23", "minerva", "average"]
 
 

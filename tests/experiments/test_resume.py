@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.run_record import RunRecord, read_jsonl
+from graft import trajectories
 from tests.experiments.smoke import TINY, kill_when, only_run, results, run
 
 pytestmark = pytest.mark.slow
@@ -34,8 +35,11 @@ def test_run_is_complete(whole):
     assert record.done
     assert [row["step"] for row in read_jsonl(whole / "metrics.jsonl")] == list(range(1, 8))
     assert record.status()["state"] == "done"
-    steps = sorted(p.stem for p in (whole / "trajectories").iterdir())
+    steps = sorted(p.stem for p in (whole / "trajectories").glob("*.parquet"))
     assert steps == [f"step-{k:06d}" for k in range(1, 8)]
+    for folder in ("trajectories", "transfers"):
+        assert trajectories.steps(whole / folder) == tuple(range(1, 8))
+    assert trajectories.problems(whole / "trajectories") == []
     table = pq.read_table(whole / "trajectories" / "step-000001.parquet")
     assert table.num_rows == 2 * 4 * 4  # models x prompts x n
     compute = json.loads((whole / "compute.json").read_text())
