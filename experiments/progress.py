@@ -59,7 +59,8 @@ class Display:
             self._printed[label] = now
             rate = (now - first_time) / (done - first_done) if done > first_done else None
             eta = f"ETA {rate * (total - done):.0f} s" if rate is not None else "ETA -"
-            self.console.print(f"{label} {done}/{total} {eta}  {note}", soft_wrap=True, highlight=False)
+            self.console.print(f"{label} {done}/{total} {eta}  {note}", soft_wrap=True, highlight=False, markup=False)
 
     def say(self, text: str) -> None:
-        self.console.print(text, soft_wrap=True, highlight=False)
+        # No markup: the brackets of a folder's name or of an error message are its own.
+        self.console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -57,7 +57,7 @@ def run(args: argparse.Namespace, console: Console) -> int:
     records = [RunRecord.open(p) for p in paths if (p / "run.json").is_file()]
     if args.command == "cancel":
         for line in cancel.cancel(records) or ["nothing of this is queued or running"]:
-            console.print(line, highlight=False, soft_wrap=True)
+            console.print(line, highlight=False, soft_wrap=True, markup=False)
         return 0
     return _status(args, records, len(paths), console)
 

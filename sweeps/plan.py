@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from experiments.cluster import ClusterSection
 from experiments.config import Options, RunPlan
@@ -127,7 +128,7 @@ def show(lines: Sequence[Line], lacking: Sequence[Cell], cluster: ClusterSection
             else f"{x.estimate.hours:.3f}"
         )
         reason = f"{x.standing.state}: {x.standing.reason}" if x.standing.reason else x.standing.state
-        table.add_row(str(k), x.standing.name, reason, x.lacks, str(x.devices), hours, x.estimate.source)
+        table.add_row(str(k), x.standing.name, Text(reason), x.lacks, str(x.devices), hours, x.estimate.source)
     console.print(table)
     for text in totals(lines, cluster):
         console.print(text, highlight=False, soft_wrap=True)

@@ -91,7 +91,7 @@ def show(standings: Sequence[Standing], console: Console, *, lines: int = 5) -> 
     console.print(counts(standings), highlight=False)
     for s in standings:
         if s.state == "failed":
-            console.print(f"\n{s.name} failed; the last lines of {s.log}:", highlight=False, soft_wrap=True)
+            console.print(f"\n{s.name} failed; the last lines of {s.log}:", highlight=False, soft_wrap=True, markup=False)
             console.print(Text(last_lines(Path(s.log), lines)))
 
 

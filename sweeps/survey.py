@@ -184,9 +184,10 @@ def _after_job(status: Mapping[str, Any], ended: JobState) -> tuple[str, str]:
 
 
 def _telling(jobs: Sequence[Tracked], state: str) -> Tracked | None:
-    """The job whose log says most: the running one, else the newest."""
+    """The job whose log says most: the running one, else the last stage that began (an evaluation that was given up never did)."""
     running = [t for t in jobs if t.in_flight and t.state and t.state.state != "PENDING"]
-    return (running or list(jobs) or [None])[-1] if state != "missing" or jobs else None
+    began = [t for t in jobs if t.batch.log(t.element).exists()]
+    return (running or began or list(jobs) or [None])[-1] if state != "missing" or jobs else None
 
 
 def log_of(record: RunRecord, job: Tracked | None) -> Path:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import atexit
 import hashlib
 import json
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from experiments.attempts import Attempt
 from experiments.run_record import RunRecord
 from tests.slurm.lab import Lab, until
+from tests.slurm.warm import Warm
 
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE_S = 240.0
@@ -38,6 +42,14 @@ ONE = ("table8", "--rows", "grpo_n8")
 LONG = (*SHORT, "model=qwen3-1.7b", "scale.training.max_steps=24")
 
 
+@lru_cache(maxsize=1)
+def warm() -> Warm:
+    """The forking process of this test session."""
+    made = Warm(Path(tempfile.mkdtemp(prefix="warm-")), ROOT)
+    atexit.register(made.close)
+    return made
+
+
 def on_lab(time: str = "30") -> list[str]:
     """Overrides that make cluster=slurm fit the lab."""
     kinds = [f"cluster.{kind}={ASKED % time}" for kind in ("independent", "joint", "evaluation")]
@@ -52,11 +64,13 @@ class Place:
     folder: Path
     code: Path = ROOT
 
-    def python(self, module: str, *args: str, path: Path | None = None) -> subprocess.CompletedProcess[str]:
-        """One command line; ``path`` comes before everything else on PATH."""
+    def python(self, module: str, *args: str, path: Path | None = None, cold: bool = False) -> subprocess.CompletedProcess[str]:
+        """One command line; ``path`` comes before everything else on PATH. ``cold``: started by the interpreter, not forked."""
         environment = self.lab.environment() | {"PYTHONPATH": str(self.code), "OMP_NUM_THREADS": "1", "COLUMNS": "240"}
         if path is not None:
             environment["PATH"] = f"{path}:{environment['PATH']}"
+        if self.code == ROOT and not cold:
+            return warm().run(module, list(args), self.folder, environment, PATIENCE_S * 2)
         return subprocess.run(
             [sys.executable, "-m", module, *args],
             cwd=self.folder,
@@ -67,11 +81,11 @@ class Place:
             timeout=PATIENCE_S * 2,
         )
 
-    def sweeps(self, *args: str, overrides: tuple[str, ...], cluster: str = "slurm", path: Path | None = None) -> Any:
+    def sweeps(self, *args: str, overrides: tuple[str, ...], cluster: str = "slurm", **more: Any) -> Any:
         """``python -m sweeps``. ``args``: the command, the table, options."""
         fit = on_lab() if cluster == "slurm" else []
         given = ("--scale", "smoke", "--cluster", cluster, "--overrides", *fit, *overrides)
-        return self.python("sweeps", *args, *given, path=path)
+        return self.python("sweeps", *args, *given, **more)
 
     def launch(self, *args: str, overrides: tuple[str, ...] = LONG, table: tuple[str, ...] = ONE, **more: Any) -> str:
         """A launch that must succeed; what it printed."""

@@ -24,7 +24,7 @@ APART = ("model=qwen3-1.7b", "cluster.stages=apart")
 def through_hydra(place: Place, *args: str) -> subprocess.CompletedProcess[str]:
     """The multirun door: ``python -m experiments.train -m ... hydra/launcher=slurm``."""
     given = ("scale=smoke", "hydra/launcher=slurm", "hydra.launcher.wait=true", *on_lab(), *QUICK, *args)
-    return place.python("experiments.train", "-m", *given)
+    return place.python("experiments.train", "-m", *given, cold=True)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def places(slurm_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> dict[str
     """The same four runs by ``sweeps launch`` on Slurm, by Hydra on Slurm, and by local processes, at the same time."""
     made = {name: Place(slurm_lab, tmp_path_factory.mktemp(name)) for name in ("sweeps", "hydra", "local")}
     with ThreadPoolExecutor(3) as pool:
-        first = pool.submit(made["sweeps"].launch, "--wait", overrides=QUICK, table=FOUR)
+        first = pool.submit(made["sweeps"].launch, "--wait", overrides=QUICK, table=FOUR, cold=True)
         second = pool.submit(through_hydra, made["hydra"], "method=graft,grpo,wo_balancing", "pair=1")
         third = pool.submit(made["local"].launch, "--jobs", "1", overrides=QUICK, table=FOUR, cluster="local")
         first.result()
@@ -46,7 +46,7 @@ def test_four_runs_are_one_array_and_complete(places: dict[str, Place], slurm_la
     place = places[door]
     (batch,) = place.batches()
     assert len(read_json(batch / "batch.json")["elements"]) == 4
-    assert slurm_lab.states(place.job()) == ["COMPLETED"] * 4
+    assert slurm_lab.wait(place.job()) == ["COMPLETED"] * 4
     assert [r.done for r in place.records()] == [True] * 4
     # Each run was an element of that array.
     elements = {a.job for r in place.records() for a in r.attempts()}
@@ -84,7 +84,7 @@ def test_evaluation_follows_training(mixed: tuple[Place, subprocess.CompletedPro
     for (element,), _, folder in rest:
         task = [e["run"] for e in training].index(element["run"])
         assert f"#SBATCH --dependency=afterok:{array}_{task}\n" in (folder / "script.sh").read_text()
-    ended = {Path(e[0]["run"]).name: slurm_lab.states(job) for e, job, _ in rest}
+    ended = {Path(e[0]["run"]).name: slurm_lab.wait(job) for e, job, _ in rest}
     assert sorted(ended.values()) == [["CANCELLED"], ["COMPLETED"]]
     (good,) = (r for r in place.records() if r.done)
     assert ended[good.path.name] == ["COMPLETED"]
@@ -102,7 +102,7 @@ def test_a_failing_run_is_shown_and_leaves_the_other_alone(mixed: tuple[Place, s
     (standing,) = place.status((*QUICK, *APART, TOO_SHORT))
     assert standing["state"] == "failed"
     assert "max_prompt_tokens" in standing["reason"]
-    assert "max_prompt_tokens" in Path(standing["log"]).read_text()
+    assert "max_prompt_tokens" in (place.folder / standing["log"]).read_text()
 
 
 def test_a_failed_run_is_started_again_only_when_told(mixed: tuple[Place, subprocess.CompletedProcess[str]]) -> None:

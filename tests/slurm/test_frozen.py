@@ -51,7 +51,7 @@ def test_odd_names_and_values_survive_every_hop(slurm_lab: Lab, tmp_path: Path) 
     python.write_text(f'#!/bin/bash\nenv -0 >{dump}\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
     place = Place(slurm_lab, folder)
-    told = ("experiment=é.2-x_y", f"runs_root={quoted(str(folder / ODD))}", f"cluster.python={quoted(str(python))}")
+    told = ("experiment='é.2-x_y'", f"runs_root={quoted(str(folder / ODD))}", f"cluster.python={quoted(str(python))}")
     value = f"+cluster.environment.ODD={quoted(ODD)}"
     done = place.sweeps("launch", *ONE, "--wait", overrides=(*QUICK, *told, value))
     assert done.returncode == 0, done.stdout + done.stderr

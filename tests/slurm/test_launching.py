@@ -113,7 +113,7 @@ def test_the_controller_is_restarted_in_mid_sweep(place: Place, undisturbed: Und
     assert launched.returncode == 0, launched.stdout + launched.stderr
     assert [a.reason for a in place.record().attempts()] == ["done"]
     assert science(place.record().path) == undisturbed()
-    assert place.lab.states(place.job()) == ["COMPLETED"]
+    assert place.lab.wait(place.job()) == ["COMPLETED"]
 
 
 def test_cancel_stops_its_own_jobs_only(place: Place, tmp_path: Path) -> None:

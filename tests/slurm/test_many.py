@@ -12,7 +12,7 @@ from experiments.config import load_config
 from experiments.progress import Display
 from experiments.run_record import RunRecord
 from sweeps import slurm
-from sweeps.batches import Batch
+from sweeps.batches import Batch, read_batches
 from sweeps.cells import Request
 from sweeps.launch import freeze_all, submit_all, works_of
 from sweeps.status import look
@@ -23,14 +23,14 @@ pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def asking(slurm_lab: Lab, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
+def asking(slurm_lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Lab]:
     """This process may call Slurm; what it submitted is cancelled at the end."""
     for name, value in slurm_lab.environment().items():
         if name.startswith("SLURM"):
             monkeypatch.setenv(name, value)
-    before = set(slurm.queue())
     yield slurm_lab
-    slurm.cancel(sorted(set(slurm.queue()) - before))
+    ours = [b.job_id for b in read_batches(tmp_path / "paper") if b.job_id]
+    slurm.cancel(ours)
 
 
 def submitted(root: Path, seeds: int, *more: str) -> tuple[list[Batch], list[RunRecord], float]:

@@ -107,3 +107,17 @@ def test_a_plan_is_a_table_with_its_sources() -> None:
     assert text[2:] == ["1 runs: 1 running", "still to spend: 43.3 GPU-hours by estimate", "spent so far: 12.5 device-hours"]
     (read,) = json.loads(plan.to_json([line]))
     assert (read["name"], read["devices"], read["estimate_hours"], read["lacks"]) == ("run-a", 4, 43.3, line.lacks)
+
+
+def test_brackets_are_printed_as_they_are(tmp_path: Path) -> None:
+    """Rich would take them for markup: a folder would lose a part of its name."""
+    cluster = load_config(["cluster=slurm"]).cluster
+    failed = Standing(**{**FAILED.__dict__, "reason": "KeyError: [bold]", "log": str(tmp_path / "a[x]" / "0.log")})
+    line = Line(failed, 4, Estimate(1.0, "paper"), "training")
+    text = io.StringIO()
+    Display(Console(file=text, width=240)).say("writing to /r [x]/[/y]")
+    assert text.getvalue() == "writing to /r [x]/[/y]\n"
+    shown = printed(lambda console: show([failed], console))
+    assert shown.count("/a[x]/0.log") == 2
+    assert "KeyError: [bold]" in shown
+    assert "failed: KeyError: [bold]" in printed(lambda console: plan.show([line], [], cluster, console))

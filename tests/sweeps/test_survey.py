@@ -160,18 +160,31 @@ def test_a_standing_has_the_numbers_of_the_record(tmp_path: Path) -> None:
     record = made_record(tmp_path)
     attempt = record.new_attempt()
     # 3 steps of 2 s, then 1 step of 4 s
-    rows = [{"step": k, "seconds": {"sampling": 1.5 if k < 4 else 3, "update": 0.5 if k < 4 else 1}} for k in range(1, 5)]
+    rows = [{"step": k, "wall": 2 if k < 4 else 4, "seconds": {"update": 1}, "tokens": {}} for k in range(1, 5)]
     write_rows(attempt / "steps.jsonl", rows)
+    write_json(attempt / "devices.json", {"kind": "gpu", "count": 4})
     write_json(attempt / "evaluation.json", {"seconds": 62.0})
     write_rows(record.path / "metrics.jsonl", [{"step": 4, "models": {"a": {"reward_mean": 0.5}, "b": {"reward_mean": 0.25}}}])
     record.set_status("running", attempt=1, step=2, steps=10)
-    found = standing(record, [Tracked(replace(BATCH, resources={"gpus": 4, "cpus": 8}), 0, JobState("RUNNING"))])
+    found = standing(record, [job("RUNNING")])
     assert (found.state, found.attempt, found.step, found.steps, found.job) == ("running", 1, 4, 10, "7")
     # mean step (2+2+2+4)/4 = 2.5 s; 6 steps to go
     assert found.eta_s == pytest.approx(15.0)
     assert found.pass_rate == pytest.approx(0.375)
     # (10 + 62) s on 4 GPUs = 288 / 3600
     assert (found.hours, found.device) == (pytest.approx(0.08), "GPU")
+
+
+def test_the_log_is_that_of_the_stage_that_began(tmp_path: Path) -> None:
+    """An evaluation that was given up because its training failed has no log."""
+    record = made_record(tmp_path)
+    training, evaluation = (new_batch(tmp_path, [work_of(record, stage)], work_resources()) for stage in ("train", "evaluate"))
+    training.log(0).write_text("why it failed\n")
+    record.set_status("failed", reason="ValueError: x")
+    jobs = [Tracked(training, 0, JobState("FAILED")), Tracked(evaluation, 0, JobState("CANCELLED", "DependencyNeverSatisfied"))]
+    assert standing(record, jobs).log == str(training.log(0))
+    evaluation.log(0).write_text("later\n")
+    assert standing(record, jobs).log == str(evaluation.log(0))
 
 
 def test_the_last_row_of_a_file_that_is_being_written(tmp_path: Path) -> None:
