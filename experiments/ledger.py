@@ -157,7 +157,7 @@ def _steps(attempt: Attempt) -> list[StepCost]:
             # Runs of before the ledger timed phases only.
             row.get("wall", sum(row["seconds"].values())),
             row["seconds"],
-            row["tokens"],
+            row.get("tokens", {}),
             devices,
         )
         for row in read_jsonl(attempt.path / "steps.jsonl")

@@ -28,7 +28,7 @@ Printed = Mapping[tuple[str, str, str], Sequence[Item]]
 
 
 def page_of(name: str) -> tuple[Page, str]:
-    return build(arguments([name, "--source", "reported"]))
+    return build(arguments([name, "--source", "reported"]))[:2]
 
 
 def lines_of(file: str) -> list[dict[str, str]]:
