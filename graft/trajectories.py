@@ -24,7 +24,7 @@ from graft.retokenize import Sender
 from graft.types import Group, SamplingSettings
 
 FORMAT = 2
-# The underscore keeps it out of what pyarrow, pandas and polars take for data when they are given the directory.
+# The underscore keeps it out of what pyarrow and pandas take for data when they are given the directory.
 MANIFEST = "_manifest.json"
 METADATA = b"graft"
 SCHEMA = pa.schema(
