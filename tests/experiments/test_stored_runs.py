@@ -15,8 +15,10 @@ from graft import trajectories
 from tests.experiments.smoke import ROOT, TINY, environment, kill_when, results, run
 
 pytestmark = pytest.mark.slow
-STORED = ("method=graft_stored", "pair=1", "model=tiny-qwen3", "evaluate=false", *TINY)
-DONOR = ("method=grpo", "pair=1", "model=tiny-smollm3", "evaluate=false", *TINY)
+# Long enough for answers, so that there is something to learn from the other.
+SIZES = (*(o for o in TINY if "max_response_tokens" not in o), "scale.training.max_response_tokens=40")
+STORED = ("method=graft_stored", "pair=1", "model=tiny-qwen3", "evaluate=false", *SIZES)
+DONOR = ("method=grpo", "pair=1", "model=tiny-smollm3", "evaluate=false", *SIZES)
 
 
 def the_run(root: Path, method: str) -> Path:
