@@ -11,6 +11,7 @@ SEEDS ?=
 PAIRS ?=
 ROWS ?=
 OVERRIDES ?=
+REPORTED ?=
 FORMAT ?= term
 PYTHON ?= python3.11
 VENV := .venv
@@ -19,9 +20,8 @@ STAMP := $(VENV)/.installed
 export OMP_NUM_THREADS ?= 1
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: help setup table plan launch status cancel selection-audit compare-seeds tiny-models clean-venv
-.PHONY: reproduce reproduce-table1 reproduce-table2 reproduce-table4 reproduce-table7 reproduce-table8 reproduce-table9 reproduce-extra
-.PHONY: check test slurm-test setup-eval eval-test bench-rollout bench-verifier bench-collect
+# Every target but the stamp is a command, never a file.
+.PHONY: $(shell sed -nE 's/^([a-z0-9-]+):.*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## /\1\t/' | expand -t 20
@@ -37,20 +37,31 @@ $(STAMP): requirements/cpu.txt pyproject.toml
 SWEEP = $(PY) -m sweeps
 CELLS = $(TABLE) --scale $(SCALE) --cluster $(CLUSTER) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(PAIRS),--pairs $(PAIRS)) $(if $(ROWS),--rows $(ROWS)) $(if $(OVERRIDES),--overrides $(OVERRIDES))
 
-TABLES := 1 2 4 7 8 9
+TABLES := 1 2 4 5 6 7 8 9
 reproduce-table1: ## the main comparison: three pairs, every benchmark
 reproduce-table2: ## train, evaluate, write and print table 2 [SCALE=smoke|cpu|paper] [CLUSTER=local|slurm] [JOBS=k] [SEEDS="0 1 2"] [PAIRS="1 2 3"] [ROWS="full grpo_n8"]
 reproduce-table4: ## the spread over three training seeds, every pair
+reproduce-table5: ## scores beside device-hours by the rules of the paper
+reproduce-table6: ## GRAFT from the log of the peer's finished GRPO run, beside GRAFT with a live peer, on all pairs
 reproduce-table7: ## table 2's components, each benchmark in its own column
 reproduce-table8: ## GRAFT's and other methods' choice of prompts and update, crossed
 reproduce-table9: ## clipping dynamics by the position of the peer minibatches
 $(TABLES:%=reproduce-table%): reproduce-table%: $(STAMP)
 	@$(MAKE) --no-print-directory table TABLE=table$*
 
+FIGURES := 1 3a 3b 4 5
+reproduce-figure1: ## complementarity over training: launch what is missing, then reports/<scale>/figure1.{pdf,png,csv}
+reproduce-figure3a: ## score of the pair against device-hours
+reproduce-figure3b: ## stored against live peers
+reproduce-figure4: ## validation curves
+reproduce-figure5: ## score against the whole joint run charged to each model
+$(FIGURES:%=reproduce-figure%): reproduce-figure%: $(STAMP)
+	@$(MAKE) --no-print-directory table TABLE=figure$*
+
 reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and dynamic sampling, GSPO, Dr. GRPO, RL-ZVP, naive sharing
 	@$(MAKE) --no-print-directory table TABLE=extra_baselines
 
-reproduce: $(STAMP) ## write every table of the paper that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
+reproduce: $(STAMP) ## write every table and figure that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
 	@$(PY) -m analysis reproduce --scale $(SCALE) --out reports
 
 selection-audit: $(STAMP) ## how much of each score comes from picking the best checkpoint on the benchmarks [SCALE=]
@@ -75,6 +86,12 @@ cancel: $(STAMP) ## stop the queued and running runs of TABLE=, and nothing else
 compare-seeds: $(STAMP) ## GRPO against GRAFT, 3 seeds on each of the 3 pairs (about 35 minutes on 2 cores), then the per-seed table
 	@$(SWEEP) launch table2 --scale $(SCALE) --cluster $(CLUSTER) --wait --jobs $(JOBS) --seeds 0 1 2 --pairs 1 2 3 --rows base grpo_n8 full
 	@$(PY) -m analysis table2 --scale $(SCALE) --over-seeds
+
+audit-paper: $(STAMP) ## what the paper's printed numbers say about each other
+	@$(PY) -m analysis audit-paper
+
+claims: $(STAMP) ## the paper's claims against the runs on record [SCALE=] [SEEDS="0 1 2"], or with REPORTED=1 against its own numbers
+	@$(PY) -m analysis claims $(if $(REPORTED),--reported,--scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
 
 check: $(STAMP) ## format, lint, types, import contracts, quick tests
 	$(VENV)/bin/ruff format --check .
@@ -101,6 +118,12 @@ bench-verifier: $(STAMP) ## answers/s of our verifier against math-verify called
 
 bench-collect: $(STAMP) ## seconds and memory to collect 700,000 evaluation rows in 1,000 files, without and with the cache
 	$(PY) -m benchmarks.collect
+
+bench-sweeps: $(STAMP) ## seconds that planning 300 cells and the status of 300 runs take
+	$(PY) -m benchmarks.sweeps
+
+bench-exchange: $(STAMP) ## selection, re-tokenisation and receiver scoring as a share of the step: measured at cpu scale, by a cost model at paper scale
+	$(PY) -m benchmarks.exchange
 
 setup-eval: $(STAMP) ## .venv-eval with lm-eval, for engine=lm-eval-hf
 	test -x .venv-eval/bin/python || $(PYTHON) -m venv .venv-eval

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from analysis.collect import Match, model_of
-from analysis.footer import SCALES, commits, scale_note, stand_ins
+from analysis.footer import SCALES, commits, golds, scale_note, stand_ins
 from analysis.metrics import Step, count, read_steps
 from analysis.page import Item, Line, Page, Part, Span, csv_number, csv_text, heading, number, receiver_head, todo_lists
 from analysis.spec import RowSpec, only_known, read_rows, read_spec, reported_lines
@@ -219,6 +219,7 @@ def _notes(spec: ClippingSpec, used: Sequence[RunRecord], left_out: Sequence[str
         "Steps with zero peer clipping: steps in which no peer token of either model was clipped / steps with a peer token (under "
         f"'pooled' for lack of a second way). Steps without any peer token, left out: {'; '.join(left_out)}.",
         f"Training seed {seed}. Commits: {commits(used)}. — = no value.",
+        *golds(used),
     )
 
 

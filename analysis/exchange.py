@@ -66,9 +66,11 @@ def summed(steps: Sequence[Step]) -> list[Taught]:
 def load(run: Path) -> tuple[RunRecord, list[Taught], int]:
     """(record, directions, steps) of a run directory; UserError for one in which nothing is exchanged."""
     record = RunRecord.open(run)
-    if len(record.config["recipe"]["models"]) < 2 or record.config["cell"]["pair"] is None:
+    if record.config["cell"]["pair"] is None:
         method, (model, *_) = record.config["cell"]["method"], record.config["cell"]["models"]
-        raise UserError(f"{run}: {method} trained {model} alone; nothing was exchanged. Give the directory of a joint run.")
+        raise UserError(
+            f"{run}: {method} trained {model} alone; nothing was exchanged. Give the directory of a joint run or of one with a stored peer."
+        )
     steps = read_steps(record.path)
     directions = summed(steps)
     if not directions:

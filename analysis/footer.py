@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
 from analysis.collect import repeated_sample_share, runs_asked
 from analysis.spec import TableSpec
-from experiments.run_record import RunRecord
+from experiments.run_record import UNTRAINED, RunRecord
 
 # scale -> (what it is, how the paper's values read beside it)
 SCALES = {
@@ -63,6 +63,7 @@ def notes_for_runs(
         f"Δ = difference of unrounded averages from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
         "and column among complete ranked rows; equal printed values are all bold.",
         f"Checkpoint selection: {_selection(used)}. Training seed {seed}. Commits: {commits(used)}.",
+        *golds(used),
         *_repeats(frame),
     )
 
@@ -74,14 +75,35 @@ def stand_ins(items: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
 
 
 def _selection(used: Sequence[RunRecord]) -> str:
-    """The rule, or the methods under each rule if they differ. The untouched base model has nothing to select."""
-    rules: dict[str, list[str]] = {}
+    """The rule, or the methods under each. Untouched base models and imported rows have nothing that was selected here."""
+    trained = [r for r in used if r.config["cell"]["method"] not in UNTRAINED]
+    return _agreed(trained, lambda r: r.config["recipe"]["training"]["selection"]) or "none (no row was trained here)"
+
+
+def golds(used: Sequence[RunRecord]) -> tuple[str, ...]:
+    """One line: the edition of the gold answers that trained and judged, or the methods under each; none for generated sets."""
+    edition = _agreed(used, _golds_of)
+    return (f"Golds: {edition}.",) if edition else ()
+
+
+def _golds_of(record: RunRecord) -> str:
+    """Of all prompt sets of the run that are read from files; "" where there are none. The version is that of the corrections."""
+    recipe = record.config["recipe"]
+    data = recipe.get("data", {})
+    sets = (data.get("train"), data.get("validation"), *recipe["evaluation"]["benchmarks"])
+    editions = [s["golds"] for s in sets if s and "golds" in s]
+    return " and ".join(dict.fromkeys(g["name"] + (f" v{g['version']}" if "version" in g else "") for g in editions))
+
+
+def _agreed(used: Sequence[RunRecord], value_of: Callable[[RunRecord], str]) -> str:
+    """The value of all runs that have one, or the methods under each if they differ; "" where no run has one."""
+    methods: dict[str, list[str]] = {}
     for record in used:
-        if record.config["cell"]["method"] != "base":
-            rules.setdefault(record.config["recipe"]["training"]["selection"], []).append(record.config["cell"]["method"])
-    if len(rules) > 1:
-        return "DIFFERS BETWEEN ROWS: " + "; ".join(f"{rule}: {', '.join(dict.fromkeys(m))}" for rule, m in rules.items())
-    return next(iter(rules), "none (base models only)")
+        if value := value_of(record):
+            methods.setdefault(value, []).append(record.config["cell"]["method"])
+    if len(methods) > 1:
+        return "DIFFERS BETWEEN ROWS: " + "; ".join(f"{value}: {', '.join(dict.fromkeys(m))}" for value, m in methods.items())
+    return next(iter(methods), "")
 
 
 def commits(used: Sequence[RunRecord]) -> str:

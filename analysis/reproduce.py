@@ -1,6 +1,7 @@
-"""``python -m analysis reproduce --scale cpu --out reports``: every table of the paper that the runs on record allow.
+"""``python -m analysis reproduce --scale cpu --out reports``: every table and figure that the runs on record allow.
 
-Starts nothing. Writes each table as .md, .tex and .csv, whatever it lacks, and prints which are complete and what fills the others.
+Starts nothing. Writes each table as .md, .tex and .csv, each figure as .pdf, .png and .csv, whatever it lacks, and prints which are
+complete and what fills the others.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from analysis.collect import open_runs
+from analysis.figures import FIGURES
 from analysis.footer import SCALES
-from analysis.kinds import KINDS, Asked, build_table, kind_of
+from analysis.kinds import KINDS, Asked, build_any, kind_of
 from analysis.page import Page
 from analysis.todo import SHORT
-from analysis.writers import write_all
 from experiments.run_record import EXIT_USER_ERROR, UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
@@ -37,9 +38,11 @@ class Outcome:
 
 
 def names_of(specs: Path) -> list[str]:
-    """All specs named after a table or figure of the paper, table2 before table10."""
-    found = [(m, p.stem) for p in specs.glob("*.yaml") if (m := OF_THE_PAPER.fullmatch(p.stem))]
-    return [name for m, name in sorted(found, key=lambda x: (x[0][1] != "table", int(x[0][2]), x[1]))]
+    """All specs named after a table or figure of the paper, table2 before table10, then the figures of our own."""
+    stems = sorted(p.stem for p in specs.glob("*.yaml"))
+    found = [(m, stem) for stem in stems if (m := OF_THE_PAPER.fullmatch(stem))]
+    paper = [name for m, name in sorted(found, key=lambda x: (x[0][1] != "table", int(x[0][2]), x[1]))]
+    return paper + [stem for stem in stems if stem.startswith("figure_")]
 
 
 def outcome_of(name: str, page: Page) -> Outcome:
@@ -56,12 +59,11 @@ def reproduce(root: Path, asked: Asked, out: Path) -> list[Outcome]:
     records = open_runs(root)
     found = []
     for name in names_of(asked.specs):
-        if (kind := kind_of(name, asked.specs)) not in KINDS:
+        if (kind := kind_of(name, asked.specs)) not in {**KINDS, **FIGURES}:
             found.append(Outcome(name, "not in this version", f"kind {kind}"))
             continue
         try:
-            page, csv = build_table(name, lambda: records, asked)
-            write_all(page, csv, out)
+            page, _, _ = build_any(name, lambda: records, asked, out)
             found.append(outcome_of(name, page))
         except UserError as e:
             found.append(Outcome(name, "error", str(e)))
@@ -81,11 +83,11 @@ def main(argv: Sequence[str]) -> int:
     args = parser.parse_args(argv)
     asked = Asked(args.scale, args.seed, args.specs, args.methods)
     found = reproduce(args.root / args.experiment, asked, args.out)
-    grid = Grid("table", "state", "lacks")
+    grid = Grid("table or figure", "state", "lacks")
     for one in found:
         grid.add_row(one.name, one.state, one.what)
     Console(width=None if sys.stdout.isatty() else 160, markup=False, highlight=False).print(grid)
     incomplete = [one.name for one in found if one.state == "incomplete"]
     if incomplete:
-        print(f"{args.out / args.scale}/<table>.md lists the commands that fill {', '.join(incomplete)}.")
+        print(f"{args.out / args.scale}/<name>.{{md,csv}} list the commands that fill {', '.join(incomplete)}.")
     return EXIT_USER_ERROR if any(one.state == "error" for one in found) else 0

@@ -43,7 +43,9 @@ class SeedRow:
 
 def pairs_of(records: Sequence[RunRecord], scale: str) -> dict[str, tuple[str, ...]]:
     """{pair: receivers} of the joint runs at a scale."""
-    joint = [r for r in records if r.config["cell"]["pair"] is not None and r.config["cell"]["scale"] == scale]
+    of_pairs = [r for r in records if r.config["cell"]["pair"] is not None and r.config["cell"]["scale"] == scale]
+    # A run with a stored peer belongs to a pair, too, and knows one model of it.
+    joint = [r for r in of_pairs if len(r.config["recipe"]["models"]) > 1]
     return {r.config["cell"]["pair"]: tuple(m["stands_for"] for m in r.config["recipe"]["models"]) for r in joint}
 
 

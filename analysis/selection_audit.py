@@ -25,8 +25,8 @@ from pathlib import Path
 import numpy as np
 
 from analysis.collect import Match, open_runs
-from analysis.curves import curve_points
 from analysis.evidence import gather
+from analysis.figures.curves import curve_points
 from analysis.footer import SCALES, commits, scale_note
 from analysis.page import DASH, Item, Line, Page, Part, Span, csv_number, csv_text, number
 from analysis.spec import AVERAGE

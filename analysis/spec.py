@@ -10,6 +10,7 @@ from typing import Any
 
 import yaml
 
+from experiments.rows import expand
 from experiments.run_record import UserError
 
 PASS_AT_1 = "pass@1"  # the kind of a table whose spec names none
@@ -94,7 +95,7 @@ def only_known(given: Mapping[str, Any], cls: type, where: str, derived: tuple[s
 def read_rows(given: Any, where: str) -> tuple[RowSpec, ...]:
     """The rows of a spec, each checked; slugs are unique."""
     rows = []
-    for row in given:
+    for row in expand(given, where):
         if not isinstance(row, Mapping):
             raise UserError(f"{where}: a row is a mapping, got {row!r}")
         only_known(row, RowSpec, f"{where}, row {row.get('slug')!r}")

@@ -1,4 +1,6 @@
-"""Pure statistics: no files, no frames, no percent. pass@1 and its kin are over ``[runs, items, samples]``, shares over ``[steps]``.
+"""Point estimates: no files, no frames, no percent. pass@1 and its kin are over ``[runs, items, samples]``, shares over ``[steps]``.
+
+Intervals are in ``bootstrap``, tests in ``significance``; both build on the estimates here.
 
 "Runs" are the evaluation runs of ONE checkpoint. All functions refuse NaN: whoever calls them has already set short runs aside,
 so a mean never has a smaller divisor than the recipe asked for.
@@ -99,6 +101,50 @@ def mean_and_std(values: np.ndarray) -> tuple[float, float | None]:
         # The mean of equal floats may round to a neighbour; equal runs have std exactly 0 and are flagged as such.
         return float(array[0]), 0.0
     return float(array.mean()), float(array.std(ddof=1))
+
+
+def item_differences(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Paired differences of two arms on the same items: ``[runs, items, samples]`` of 0/1, twice -> ``[items]`` in -1..1.
+
+    Each is the item's mean over our runs and samples minus that over theirs; runs and samples may differ in number, they are not
+    paired. The mean of the result is the difference of the arms' mean pass@1. ValueError unless both have the same number of
+    items; that item i is the same one in both is the caller's to see to.
+    """
+    a, b = _verdicts(ours, "paired differences"), _verdicts(theirs, "paired differences")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"paired differences need the same items in both arms, got {a.shape[1]} and {b.shape[1]}")
+    return a.mean(axis=(0, 2)) - b.mean(axis=(0, 2))
+
+
+def interquartile_mean(scores: np.ndarray) -> float:
+    """IQM of ``[runs, tasks]``: mean of the middle half of all runs x tasks scores together.
+
+    Agarwal et al. 2021 (rliable), section 4.3: the mean trimmed by a quarter at each end. As there, floor(n / 4) scores are cut at
+    each end, so with n not a multiple of 4 slightly more than half remain; up to 3 scores give the plain mean.
+    """
+    return float(middle_half(_whole(scores, 2, "IQM").reshape(1, -1))[0])
+
+
+def middle_half(scores: np.ndarray) -> np.ndarray:
+    """``[draws, n]`` -> ``[draws]``: the mean of each line without its floor(n / 4) lowest and highest."""
+    n = scores.shape[1]
+    cut = n // 4
+    # Only the two borders need their place; a full sort would take several times as long.
+    parted = np.partition(scores, sorted({cut, n - cut - 1}), axis=1)
+    return parted[:, cut : n - cut].mean(axis=1)
+
+
+def probability_of_improvement(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """P(X > Y): ``[runs, tasks]``, twice -> 0..1, mean over tasks; the numbers of runs may differ.
+
+    Per task the share of all (our run, their run) pairs that we win, ties as half: the Mann-Whitney U over its greatest value
+    (Agarwal et al. 2021, section 4.3). 0.5 says nothing is gained. It counts how often, not by how much.
+    """
+    a, b = _whole(ours, 2, "probability of improvement"), _whole(theirs, 2, "probability of improvement")
+    if a.shape[1] != b.shape[1]:
+        raise ValueError(f"probability of improvement needs the same tasks in both arms, got {a.shape[1]} and {b.shape[1]}")
+    wins = np.sign(a[:, None, :] - b[None, :, :])
+    return float((wins.mean(axis=(0, 1)).mean() + 1) / 2)
 
 
 def _counts(part: np.ndarray, whole: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

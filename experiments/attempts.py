@@ -81,8 +81,8 @@ def reserve(path: Path) -> Iterator[None]:
     file = path / ".reserve"
     for left_by_a_kill in path.parent.glob("*/.reserve"):
         left_by_a_kill.unlink(missing_ok=True)
-    file.write_bytes(b"\0" * RESERVE_BYTES)  # written, not allocated: not every file system can allocate
     try:
+        file.write_bytes(b"\0" * RESERVE_BYTES)  # written, not allocated: not every file system can allocate
         yield
     finally:
         file.unlink(missing_ok=True)

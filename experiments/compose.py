@@ -27,10 +27,23 @@ SEED = re.compile(r"seed=(0|[1-9][0-9]{0,8})")
 
 def override(key: str, value: Any) -> str:
     """One Hydra override. Strings are quoted, so commas, equal signs, braces and spaces stay inside the value."""
+    return f"{key}={literal(value)}"
+
+
+def literal(value: Any) -> str:
+    """A value in Hydra's grammar, lists and mappings with all that is in them.
+
+    Hydra reads a backslash before a quote, and OmegaConf one before ``${``, as an escape; any other is a backslash.
+    """
     if isinstance(value, str):
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
-        return f"{key}='{escaped}'"
-    return f"{key}={'null' if value is None else str(value).lower() if isinstance(value, bool) else value}"
+        plain = re.sub(r"(\\*)\$\{", r"\1\1\\${", value)
+        escaped = re.sub(r"(\\*)('|$)", lambda m: m[1] * 2 + ("\\'" if m[2] else ""), plain)
+        return f"'{escaped}'"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{k}: {literal(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(literal, value)) + "]"
+    return "null" if value is None else str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def quote_numbers(overrides: Sequence[str]) -> list[str]:

@@ -17,8 +17,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from experiments.cluster import ClusterSection
 from experiments.compose import GROUPS, composed, key_of, quote_numbers
+from experiments.donors import AUTO, RUN, Donor, donor_overrides, given_donors, require_use
 from experiments.errors import UserError
-from experiments.recipe import recipes
+from experiments.recipe import chosen_models, recipes
 from experiments.run_record import differing_keys, fingerprint, run_name
 from graft.composition import Method
 from graft.methods import METHODS, build_method
@@ -169,6 +170,8 @@ class Config(_Frozen):
     cluster: ClusterSection
     seed: int = Field(ge=0)
     model: str | None
+    donor: str | None
+    stored_match: Literal["step", "prompt"] | None
     experiment: str = Field(min_length=1, pattern=r"^[\w.-]+$")
     runs_root: str
     resume: Literal["never", "auto", "must"]
@@ -192,15 +195,17 @@ class Options:
     logger: str
     checkpoint_every: int
     dry_run: bool
+    donor: str | None = None
 
 
 @dataclass(frozen=True)
 class RunPlan:
-    """One frozen run before it has a directory."""
+    """One frozen run before it has a directory. ``needs``: the runs whose finished logs it reads."""
 
     cell: Mapping[str, Any]
     recipe: Mapping[str, Any]
     deviations: Mapping[str, Any]
+    needs: tuple[RunPlan, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -238,11 +243,43 @@ def resolve(overrides: Sequence[str]) -> tuple[tuple[RunPlan, ...], Options]:
     config = load_config(overrides)
     plain = [o for o in overrides if key_of(o) in (*GROUPS, *WHERE, "seed", "model")]
     defaults = config if list(overrides) == plain else load_config(plain)
+    donors, needs = _donors(config, overrides)
+    # For the same receivers: a donor that is given may leave one out.
+    usual = donors if defaults is config else _donors(defaults, plain, tuple(donors))[0]
     plans = tuple(
-        RunPlan(cell, recipe, {k: _dig(recipe, k) for k in differing_keys(recipe, base)})
-        for (cell, recipe), (_, base) in zip(recipes(config), recipes(defaults), strict=True)
+        RunPlan(cell, recipe, _deviations(recipe, base, config), needs.get(cell["models"][0], ()))
+        for (cell, recipe), (_, base) in zip(recipes(config, donors), recipes(defaults, usual), strict=True)
     )
     return plans, _options(config)
+
+
+def _donors(
+    config: Config, overrides: Sequence[str], only: tuple[str, ...] | None = None
+) -> tuple[dict[str, Donor], dict[str, tuple[RunPlan, ...]]]:
+    """(slot -> donor, model name -> the runs to be finished first) of a method with a stored peer; nothing for others.
+
+    ``only``: these slots instead of those that the configuration chooses.
+    """
+    stored = config.method.name != "base" and config.method.build().stored
+    require_use(config, stored)
+    if not stored:
+        return {}, {}
+    slots = chosen_models(config) if only is None else only
+    if config.donor not in (None, AUTO):
+        return given_donors(config, slots), {}
+    donors, needs = {}, {}
+    for slot in slots:
+        (plan,), _ = resolve(donor_overrides(config, overrides, slot))
+        log = RUN + plan.fingerprint
+        donors[slot] = Donor(plan.cell["models"][0], log, config.stored_match or "step")
+        needs[config.scale.slots[slot].name] = (plan,)
+    return donors, needs
+
+
+def _deviations(recipe: Mapping[str, Any], base: Mapping[str, Any], config: Config) -> dict[str, Any]:
+    """Values that differ from what the groups alone compose to. Which run an ``auto`` donor is follows from the others."""
+    follows = ("donor.log",) if config.donor in (None, AUTO) else ()
+    return {k: _dig(recipe, k) for k in differing_keys(recipe, base) if k not in follows}
 
 
 def _dig(recipe: Mapping[str, Any], key: str) -> Any:
@@ -253,10 +290,12 @@ def _dig(recipe: Mapping[str, Any], key: str) -> Any:
 
 
 def _options(config: Config) -> Options:
+    """Folders become absolute: a launched run reads them from another working directory."""
+    sources = {config.scale.slots[s].name: config.scale.slots[s].source for s in config.pair.models}
     return Options(
         experiment_root=Path(config.runs_root) / config.experiment,
-        data_root=config.data.root,
-        model_paths={config.scale.slots[s].name: config.scale.slots[s].source for s in config.pair.models},
+        data_root=None if config.data.root is None else _absolute(config.data.root),
+        model_paths={name: _absolute(source) for name, source in sources.items()},
         device=config.policy.device,
         threads=config.cluster.threads,
         resume=config.resume,
@@ -264,7 +303,14 @@ def _options(config: Config) -> Options:
         logger=config.logger,
         checkpoint_every=config.checkpoint_every,
         dry_run=config.dry_run,
+        donor=None if config.donor in (None, AUTO) else str(Path(config.donor).resolve()),
     )
+
+
+def _absolute(given: str) -> str:
+    """A directory's absolute path; a packaged or hub name as it is."""
+    path = Path(given).expanduser()
+    return str(path.absolute()) if path.is_dir() else given
 
 
 def known_methods() -> tuple[str, ...]:

@@ -15,6 +15,8 @@ from graft.methods import build_method
 from graft.types import OptimiserSettings, SamplingSettings
 
 if TYPE_CHECKING:
+    from experiments.config import Options
+    from graft.policies.base import Policy
     from graft.policies.torch_policy import TorchPolicy
     from graft.verifier import Verifier
 
@@ -30,6 +32,23 @@ def set_threads(threads: int) -> None:
     torch.set_num_threads(threads)
     transformers.utils.logging.disable_progress_bar()
     transformers.utils.logging.set_verbosity_error()
+
+
+def devices(options: Options) -> dict[str, str | int]:
+    """What this process occupies, for the ledger: the GPUs it sees, or its CPU threads."""
+    import torch
+
+    if torch.device(options.device).type == "cuda":
+        return {"kind": "gpu", "count": torch.cuda.device_count()}
+    return {"kind": "cpu", "count": options.threads}
+
+
+def memory(policies: Mapping[str, Policy]) -> dict[str, dict[str, int]]:
+    """Bytes by model, and the process's own peak under ``process`` (RSS, its verifier not included)."""
+    import resource
+
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024  # Linux counts in KiB
+    return {name: policy.memory() for name, policy in policies.items()} | {"process": {"peak_rss": peak}}
 
 
 @cache

@@ -14,7 +14,7 @@ EXIT_ENVIRONMENT = 75  # EX_TEMPFAIL of sysexits.h: the same command may succeed
 # A full disk or quota, a file server that went away, a disk turned read-only, no memory from the system.
 ENVIRONMENT_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.ESTALE, errno.EROFS, errno.ENOMEM)
 # safetensors and torch raise errors of their own with the system's number in the text.
-ERRNO_IN_TEXT = re.compile(r"\bcode: (\d+)|\bError code (\d+)")
+ERRNO_IN_TEXT = re.compile(r"\b(?:os error|code:|Error code) (\d+)")
 
 
 class UserError(ValueError):
@@ -52,5 +52,5 @@ def _errno(error: BaseException) -> int | None:
         return errno.ENOMEM
     if type(error).__name__ == "SafetensorError" or isinstance(error, RuntimeError | OSError):
         found = ERRNO_IN_TEXT.search(str(error))
-        return int(found[1] or found[2]) if found else None
+        return int(found[1]) if found else None
     return None

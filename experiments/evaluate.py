@@ -147,9 +147,7 @@ def choose_benchmarks(names: Sequence[str], config: Config) -> str:
             f"benchmarks: {', '.join(map(repr, wrong))} not in this data group, or given twice; it has {', '.join(known)} "
             "(data=math data.root=<directory> has the paper's)"
         )
-    fields = ("name", "source", "stands_for")
-    items = [", ".join(override(f, getattr(known[n], f)).replace("=", ": ", 1) for f in fields) for n in names]
-    return f"data.benchmarks=[{', '.join(f'{{{item}}}' for item in items)}]"
+    return override("data.benchmarks", [known[n].model_dump() for n in names])
 
 
 def positive(word: str, value: str) -> int:

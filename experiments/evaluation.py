@@ -14,7 +14,7 @@ from typing import Any
 
 from experiments import interruption
 from experiments.config import Options
-from experiments.engine import build_policies, set_threads, shared_verifier
+from experiments.engine import build_policies, devices, set_threads, shared_verifier
 from experiments.errors import UserError
 from experiments.files import canonical_json, read_json, write_atomic, write_json
 from experiments.run_record import RunRecord, read_jsonl
@@ -121,6 +121,7 @@ def evaluate(record: RunRecord, attempt: Path, options: Options, on_run: OnRun) 
         )
     started = time.perf_counter()
     set_threads(options.threads)
+    write_json(attempt / "devices.json", devices(options))
     try:
         if recipe["policy"]["engine"] == "torch":
             _evaluate_torch(record, options, on_run, {} if base else read_json(record.path / "selected.json"))
@@ -196,6 +197,7 @@ def item_row(place: tuple[str, int, int], prompt: Prompt, sample: Sample, verdic
         "response": sample.response,
         "extracted": verdict.extracted,
         "gold": prompt.gold,
+        **({"alternatives": list(prompt.alternatives)} if prompt.alternatives else {}),
         "correct": verdict.correct,
         "how": verdict.how,
         "finish_reason": sample.finish_reason,

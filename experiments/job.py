@@ -13,10 +13,13 @@ Modules that take seconds to import are imported inside functions, so that a sig
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
+import tempfile
 import time
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -36,7 +39,7 @@ from experiments.errors import (
 )
 from experiments.files import read_json, write_json
 from experiments.interruption import Interrupted
-from experiments.requeue import Leaving, decide, leave
+from experiments.requeue import Leaving, decide, leave, warn_in_time
 from experiments.run_record import RunRecord
 
 if TYPE_CHECKING:
@@ -86,13 +89,14 @@ def finish(record: RunRecord, options: Options, display: Display, stage: Stage =
     if record.done:
         display.say(f"{record.path}: done already, reused")
         return
-    interruption.check("its start")
     with record.lock():
         todo = stages(record, options, stage)
         if not todo:
             display.say(f"{record.path}: trained already")
             return
         with recorded(record) as attempt:
+            # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
+            interruption.check("its start")
             display.say(f"{record.path}: writing here")
             _finish_locked(record, options, display, (attempt, todo))
 
@@ -110,8 +114,9 @@ def stages(record: RunRecord, options: Options, stage: Stage) -> tuple[Stage, ..
 def _finish_locked(record: RunRecord, options: Options, display: Display, work: tuple[Path, tuple[Stage, ...]]) -> None:
     """``work``: the attempt's directory and the stages to do."""
     from experiments.evaluation import count_complete, evaluate
+    from experiments.ledger import read_ledger, summary as summary_of
     from experiments.progress import summary
-    from experiments.training import compute_summary, train
+    from experiments.training import train
 
     attempt, todo = work
     label = record.path.name
@@ -119,7 +124,7 @@ def _finish_locked(record: RunRecord, options: Options, display: Display, work: 
         train(record, attempt, options, lambda _, total, m: display.update(label, m["step"], total, summary(m)))
     if "evaluate" in todo:
         evaluate(record, attempt, options, lambda name, k, total: display.update(f"{label} evaluation", k, total, name))
-        write_json(record.path / "compute.json", compute_summary(record))
+        write_json(record.path / "compute.json", summary_of(read_ledger(record)))
         counts = count_complete(record)
         record.set_status("done", reason=None)
         write_json(record.path / "done.json", counts)
@@ -175,13 +180,32 @@ def main(argv: list[str] | None = None) -> int:
         parser.error("give run directories, or --batch")
     from experiments.progress import Display
 
-    with Display() as display:
+    with node_scratch(os.environ), Display() as display:
         try:
             return max([attempt(element, display) for element in wanted(args)])
         except Leaving as e:
             return leave(e)
         except Interrupted as e:  # before a run had begun
             return leave(Leaving(e.number, decide(e, ())))
+
+
+@contextmanager
+def node_scratch(environ: MutableMapping[str, str]) -> Iterator[None]:
+    """A folder of this process below GRAFT_SCRATCH (a node-local disk; $VARIABLES are those of the node) as TMPDIR, removed at the
+    end. Nothing that a run must keep is ever there."""
+    if not (root := os.path.expandvars(environ.get("GRAFT_SCRATCH", ""))):
+        yield
+        return
+    try:
+        folder = tempfile.mkdtemp(prefix="graft-", dir=root)
+    except OSError as e:
+        raise SystemExit(f"cluster.scratch={root}: {e.strerror}; it must exist on every node that runs jobs") from e
+    environ["TMPDIR"] = tempfile.tempdir = folder
+    try:
+        yield
+    finally:
+        tempfile.tempdir = None
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def wanted(args: argparse.Namespace) -> list[Callable[[], Element]]:
@@ -194,10 +218,13 @@ def wanted(args: argparse.Namespace) -> list[Callable[[], Element]]:
 
 def attempt(element: Callable[[], Element], display: Display) -> int:
     """The exit code of one run; ``element()`` gives it. Traces are printed. An interruption is raised: it ends the process."""
+    path: object = "the run"
     try:
         chosen = element()
+        path = chosen.run
+        record = RunRecord.open(chosen.run)
         options = chosen.options or options_from_json(read_json(chosen.run / "options.json"))
-        finish(RunRecord.open(chosen.run), options, display, chosen.stage)
+        finish(record, options, display, chosen.stage)
     except RunBusy as e:
         print(f"{e}", file=sys.stderr)
         return EXIT_BUSY
@@ -206,7 +233,7 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
         return EXIT_USER_ERROR
     except Exception as e:
         traceback.print_exc()
-        if (broken := environment_failure(e, "")) is not None:
+        if (broken := environment_failure(e, path)) is not None:
             print(f"error: {broken}; run the same command again to resume", file=sys.stderr)
             return EXIT_ENVIRONMENT
         return EXIT_OWN_ERROR
@@ -215,4 +242,5 @@ def attempt(element: Callable[[], Element], display: Display) -> int:
 
 if __name__ == "__main__":
     interruption.install()
+    warn_in_time()
     sys.exit(main())

@@ -156,7 +156,7 @@ def build_lm(recipe: Mapping[str, Any], path: str, device: str, codec: TextCodec
     return lm
 
 
-def task_config(recipe: Mapping[str, Any], benchmark: Mapping[str, Any], docs: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def task_config(recipe: Mapping[str, Any], benchmark: Mapping[str, Any], docs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The benchmark's YAML with the recipe's samples, sampling and items in it."""
     from lm_eval.tasks._yaml_loader import load_yaml
 
@@ -206,7 +206,7 @@ def to_rows(
         ((context, _),) = example["arguments"]
         (responses,) = example["resps"]
         for i, text in enumerate(responses):
-            rows.append(item_row((benchmark, run, i), prompt, recorder.take(context, text), verify(prompt.gold, text)))
+            rows.append(item_row((benchmark, run, i), prompt, recorder.take(context, text), verify(prompt.golds, text)))
     return rows
 
 

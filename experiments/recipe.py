@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from experiments.donors import Donor
 from experiments.errors import UserError
 from experiments.tasks import describe_prompt_set
 
@@ -33,8 +35,8 @@ def chosen_models(config: Config) -> tuple[str, ...]:
     return slots
 
 
-def recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
-    """(cell, recipe) of each run."""
+def recipes(config: Config, donors: Mapping[str, Donor]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """(cell, recipe) of each run. ``donors``: of each receiver of a method with a stored peer; it has no other receivers."""
     slots = chosen_models(config)
     if config.method.name == "base":
         return [_recipe(config, (slot,), joint=False) for slot in slots]
@@ -46,8 +48,16 @@ def recipes(config: Config) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         raise UserError(
             f"method {method.name} trains its models in one run; model= selects one model of an independent method only"
         )
+    if method.stored:
+        return [_with_donor(config, slot, donor) for slot, donor in donors.items()]
     groups = [slots] if method.joint else [(slot,) for slot in slots]
     return [_recipe(config, group, joint=method.joint) for group in groups]
+
+
+def _with_donor(config: Config, slot: str, donor: Donor) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A run of one model, which belongs to its pair because its peer does."""
+    cell, recipe = _recipe(config, (slot,), joint=False)
+    return cell | {"pair": config.pair.name}, recipe | {"donor": donor.section()}
 
 
 def _recipe(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -17,6 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from experiments.files import canonical_json, iter_jsonl, read_json, write_json
 __all__ = ["EXIT_USER_ERROR", "RunRecord", "UserError", "find_runs", "fingerprint", "read_jsonl", "run_name"]
 
 FORMAT = 1
+# Runs of these methods hold evaluation rows only: an untouched model, and samples that another program made.
 UNTRAINED = ("base", "imported")
 # Somebody who asks whether a run is alive holds its lock for microseconds; who wants to run it tries again before giving up.
 LOCK_TRIES, LOCK_PAUSE_S = 10, 0.05
@@ -46,8 +48,9 @@ def trains(recipe: Mapping[str, Any]) -> bool:
 
 
 def run_name(cell: Mapping[str, Any], digest: str) -> str:
-    """Directory name: method, pair (joint) or model (independent), scale, seed, fingerprint."""
-    who = cell["pair"] if cell["pair"] is not None else cell["models"][0]
+    """Directory name: method, pair (joint), model (independent) or both (one model with a stored peer), scale, seed, fingerprint."""
+    pair, models = cell["pair"], cell["models"]
+    who = models[0] if pair is None else pair if len(models) > 1 else f"{pair}-{models[0]}"
     return f"{cell['method']}-{who}-{cell['scale']}-s{cell['seed']}-{digest[:8]}"
 
 
@@ -76,13 +79,19 @@ def code_version(root: Path = ROOT) -> dict[str, Any]:
     return {"commit": snapshot.get("commit"), "dirty": bool(snapshot.get("dirty")), "diff": snapshot.get("diff") or None}
 
 
+@lru_cache(maxsize=1)
+def _own_code() -> dict[str, Any]:
+    """What this process runs was settled when it started, and a sweep freezes hundreds of runs: git is asked once."""
+    return code_version()
+
+
 def provenance() -> dict[str, Any]:
     """Commit, dirty diff, versions, argv and host of the process that freezes a run."""
     versions = {"python": platform.python_version()}
     for name in RECORDED_VERSIONS:
         versions[name] = metadata.version(name)
     return {
-        **code_version(),
+        **_own_code(),
         "versions": versions,
         "argv": sys.argv,
         "host": platform.node(),

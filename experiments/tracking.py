@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import threading
@@ -44,6 +45,10 @@ class WandbTracker:
     """
 
     def __init__(self, record: RunRecord):
+        # An inherited service is that of whoever started this process, perhaps on another machine: it may be gone, and it takes
+        # the run of an attempt that was killed for one still in use.
+        if "wandb" not in sys.modules:
+            os.environ.pop("WANDB_SERVICE", None)
         import wandb
 
         name = run_id(record)
@@ -81,7 +86,7 @@ class WandbTracker:
 
     def close(self) -> None:
         limit = INTERRUPTED_FINISH_LIMIT_S if interruption.received() else FINISH_LIMIT_S
-        problem = bounded(lambda: self._run.finish(quiet=True), limit)
+        problem = bounded(self._run.finish, limit)
         if problem:
             print(f"wandb did not finish cleanly ({problem})", file=sys.stderr)
 
@@ -97,7 +102,7 @@ def run_id(record: RunRecord) -> str:
     return str(read_json(file)["id"])
 
 
-def last_step(summary: Mapping[str, Any]) -> int:
+def last_step(summary: Any) -> int:
     """The newest step that the server's summary of a resumed run names; 0 for a new run."""
     value = summary.get(STEP)
     return int(value) if isinstance(value, (int, float)) else 0

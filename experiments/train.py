@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from experiments import interruption
 from experiments.cli import run_hydra
 from experiments.config import Options, RunPlan, resolve
+from experiments.donors import find_donor
 from experiments.files import write_json
 from experiments.job import finish, options_to_json
 from experiments.progress import Display
@@ -44,12 +45,13 @@ def task(overrides: Sequence[str]) -> None:
     plans, options = resolve(overrides)
     if options.dry_run:
         for plan in plans:
-            print(
-                json.dumps({"directory": str(options.experiment_root / plan.name), **plan.__dict__}, indent=1, ensure_ascii=False)
-            )
+            shown = {k: v for k, v in plan.__dict__.items() if k != "needs"} | {"needs": [need.name for need in plan.needs]}
+            print(json.dumps({"directory": str(options.experiment_root / plan.name), **shown}, indent=1, ensure_ascii=False))
         return
     for plan in plans:
         check(plan, options)
+        if "donor" in plan.recipe:
+            find_donor(plan.recipe, options.donor, options.experiment_root)
     with Display() as display:
         for plan in plans:
             finish(freeze(plan, options), options, display)

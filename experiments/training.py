@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -12,19 +12,33 @@ from typing import Any
 
 from experiments import checkpoints, interruption
 from experiments.config import Options
-from experiments.engine import build_policies, loop_settings, method_of, reference_loader, set_threads, shared_verifier
+from experiments.donors import OpenDonor, find_donor, note, open_donor
+from experiments.engine import (
+    build_policies,
+    devices,
+    loop_settings,
+    memory,
+    method_of,
+    reference_loader,
+    set_threads,
+    shared_verifier,
+)
 from experiments.evaluation import Sampler, average, sampler_of
 from experiments.files import JsonlWriter, write_json
 from experiments.interruption import Interrupted
-from experiments.run_record import RunRecord, read_jsonl
+from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
-from graft.cotrain import Setup, StepResult, cotrain
+from graft.cotrain import LoopSettings, Setup, StepResult, batch, cotrain
 from graft.policies.base import Policy
+from graft.retokenize import Sender
+from graft.types import Prompt
 from graft.verifier import Verifier
 
 OnStep = Callable[[RunRecord, int, Mapping[str, Any]], None]
+# Folders of a run: what every model sampled, and what every receiver was offered.
+TRAJECTORIES, TRANSFERS = "trajectories", "transfers"
 
 
 def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -> None:
@@ -33,10 +47,13 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     Interrupted anywhere and called again, it ends with the same metrics, rows and weights as an uninterrupted call. Asked to stop
     (``experiments.interruption``), it saves the finished step and raises Interrupted.
     """
+    began = time.perf_counter()
     set_threads(options.threads)
+    write_json(attempt / "devices.json", devices(options))
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
     total = settings.steps(len(prompts))
+    peer = stored_peer(record, options, prompts, settings)
     found = checkpoints.to_resume(record.path / "checkpoints", options.resume)
     policies = build_policies(record, options.model_paths, options.device)
     state = checkpoints.NOTHING_YET
@@ -49,9 +66,10 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
     try:
         reference = reference_loader(record, options.model_paths, options.device)
-        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference)
+        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference, peer)
         history = {name: tuple(rates) for name, rates in state["history"].items()}
         observer.catch_up()
+        observer.started(time.perf_counter() - began)
         cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
     finally:
         observer.close()
@@ -60,6 +78,21 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     record.set_status("trained", step=total)
     for policy in policies.values():
         policy.close()
+
+
+def stored_peer(record: RunRecord, options: Options, prompts: tuple[Prompt, ...], settings: LoopSettings) -> OpenDonor | None:
+    """The recipe's donor, checked and noted in ``donor.json``; None for methods with live peers or none. Loads no model."""
+    recipe = record.config["recipe"]
+    if "donor" not in recipe:
+        return None
+    schedule = [tuple(p.id for p in batch(prompts, settings, k)) for k in range(1, settings.steps(len(prompts)) + 1)]
+    # Beside the run itself: a job runs elsewhere than where a relative runs_root was meant.
+    path = find_donor(recipe, options.donor, record.path.parent)
+    opened = open_donor(recipe, path, schedule, prompts, logprobs=method_of(record).needs_source_logprobs)
+    for warning in opened.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    note(record.path, recipe, opened)
+    return opened
 
 
 @dataclass(frozen=True)
@@ -73,10 +106,17 @@ class Attempt:
     on_step: OnStep
 
 
+def facts_of(record: RunRecord, policies: Mapping[str, Policy]) -> trajectories.Facts:
+    """What the trajectory log says of the whole run."""
+    senders = {name: Sender(p.codec.fingerprint, p.codec.special_ids) for name, p in policies.items()}
+    settings = loop_settings(record)
+    return trajectories.Facts(settings.seed, settings.sampling, senders)
+
+
 class RunObserver:
     """Writes what a step leaves behind, in an order that a kill cannot break.
 
-    Order within a step: trajectories, metrics, validation rows, best weights, checkpoint (with the offsets of the files before
+    Order within a step: trajectories, transfers, metrics, validation rows, best weights, checkpoint (with the offsets of the files before
     it). A restart truncates every file to the checkpoint's offsets and repeats what came after.
     """
 
@@ -85,10 +125,13 @@ class RunObserver:
         self.policies, self.state = policies, dict(state)
         self.training = self.record.config["recipe"]["training"]
         path = self.record.path
-        trajectories.drop_after(path / "trajectories", self.state["step"])
+        for folder in (TRAJECTORIES, TRANSFERS):
+            trajectories.drop_after(path / folder, self.state["step"])
+        self.facts = facts_of(self.record, policies)
         self.metrics = JsonlWriter(path / "metrics.jsonl", self.state["metrics_offset"])
         self.validation = JsonlWriter(path / "validation.jsonl", self.state["validation_offset"])
         self.timings = JsonlWriter(attempt.directory / "steps.jsonl")
+        self.mark = time.perf_counter()  # the end of the last step
         self.sampler: Sampler = sampler_of(self.record, self.options, verifier, samples=self.training["validation_samples"])
         self.tracker: Tracker = open_tracker(self.options.logger, self.record)
 
@@ -99,10 +142,17 @@ class RunObserver:
             self._validate(self.state["step"])
             self.state["validation_pending"] = False
 
+    def started(self, seconds: float) -> None:
+        """The first step begins; loading took this long."""
+        write_json(self.attempt.directory / "startup.json", {"seconds": seconds})
+        self.mark = time.perf_counter()
+
     def step_done(self, result: StepResult) -> None:
         """Record one step; Interrupted, after a checkpoint, if a signal came."""
         started = time.perf_counter()
-        trajectories.append(self.record.path / "trajectories", result.step, result.groups)
+        trajectories.append(self.record.path / TRAJECTORIES, result.step, result.groups, self.facts)
+        if result.exchange.report.directions:
+            trajectories.append_transfers(self.record.path / TRANSFERS, result.step, result.exchange.report.rows)
         self.metrics.append(result.metrics)
         self.tracker.log(result.step, result.metrics)
         seconds = dict(result.seconds) | {"recording": time.perf_counter() - started}
@@ -124,7 +174,8 @@ class RunObserver:
                 result.step, unvalidated or {"validation_offset": self.validation.sync(), "validation_pending": False}
             )
             seconds["checkpoint"] = time.perf_counter() - started
-        self.timings.append({"step": result.step, "seconds": seconds, "tokens": result.tokens})
+        wall, self.mark = time.perf_counter() - self.mark, time.perf_counter()
+        self.timings.append({"step": result.step, "wall": wall, "seconds": seconds, "tokens": result.tokens})
         self.attempt.on_step(self.record, self.attempt.total, result.metrics)
         if self.state["step"] == result.step:  # else a signal came this moment: the next step ends with a checkpoint
             interruption.check(f"step {result.step}")
@@ -175,31 +226,6 @@ class RunObserver:
     def close(self) -> None:
         """Close everything, whatever one of them says: on a full disk closing fails too."""
         with ExitStack() as stack:
+            stack.callback(lambda: write_json(self.attempt.directory / "memory.json", memory(self.policies)))
             for part in (self.tracker, self.timings, self.validation, self.metrics):
                 stack.callback(part.close)
-
-
-def compute_summary(record: RunRecord) -> dict[str, Any]:
-    """compute.json: monotonic seconds by phase, summed over the attempts; repeated steps after a restart stand apart."""
-    phases: dict[str, float] = {}
-    repeated = 0.0
-    seen: dict[int, dict[str, float]] = {}
-    attempts = record.attempts()
-    for attempt in attempts:
-        for row in read_jsonl(attempt.path / "steps.jsonl"):
-            if row["step"] in seen:  # the later attempt's step counts; the earlier one was lost with its process
-                repeated += sum(seen[row["step"]].values())
-            seen[row["step"]] = row["seconds"]
-    for seconds in seen.values():
-        for phase, value in seconds.items():
-            phases[phase] = phases.get(phase, 0.0) + value
-    evaluation = [json.loads(p.read_text())["seconds"] for p in record.path.glob("attempts/*/evaluation.json")]
-    return {
-        "unit": "seconds, monotonic clock, one process",
-        "threads_or_devices": 1,
-        "attempts": len(attempts),
-        "steps": len(seen),
-        "phases": phases,
-        "repeated_steps_seconds": repeated,
-        "evaluation_seconds": sum(evaluation),
-    }

@@ -66,6 +66,10 @@ def admit_all(scores: Sequence[float], rng: np.random.Generator) -> tuple[Admiss
     return tuple(Admission(1.0, "admitted") for _ in scores)
 
 
+# Admissions that look at no score, so that a source whose log-probs nobody knows can teach.
+SCORE_FREE: frozenset[Admit] = frozenset({admit_nothing, admit_all})
+
+
 def random_admission(scores: Sequence[float], rng: np.random.Generator, *, delta: float) -> tuple[Admission, ...]:
     """As many as pass ``s > delta``, drawn uniformly from all; the weight stays min(s, 1), so a low score weighs little."""
     count = sum(s > delta for s in scores)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from graft import advantages, aggregation, compatibility, intake, losses, schedule, selection, transfer
 
@@ -28,7 +28,7 @@ ROLES = (
     "aggregation",
     "order",
 )
-STRUCTURE = (*ROLES, "joint", "minibatches")
+STRUCTURE = (*ROLES, "joint", "minibatches", "peers")
 
 RANGES: Mapping[str, tuple[float, float]] = {
     "advantage_eps": (0.0, 1.0),
@@ -70,6 +70,7 @@ class Difference:
 class Method:
     """One composition. ``joint`` methods train a group of models in one run; independent ones run per model.
 
+    ``peers``: ``live`` peers train in the same run; a ``stored`` peer is a finished run's log, so the method is an independent one.
     ``minibatches``: own minibatches per step, or None for the scale's minibatch size. ``parent`` is the method that ``differs``
     refers to (None: the published algorithm that the method is named after).
     """
@@ -90,6 +91,7 @@ class Method:
     order: schedule.Order
     joint: bool
     minibatches: int | None = None
+    peers: Literal["live", "stored"] = "live"
     hyperparameters: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -103,6 +105,8 @@ class Method:
             low, high = RANGES[name]
             if not low <= value <= high:
                 raise ValueError(f"method {self.name}: {name} = {value} is outside [{low}, {high}]")
+        if self.joint and self.stored:
+            raise ValueError(f"method {self.name}: a stored peer does not train, so no run of the method can be joint")
         object.__setattr__(self, "hyperparameters", MappingProxyType(dict(self.hyperparameters)))
 
     @property
@@ -114,6 +118,16 @@ class Method:
     def needs_reference(self) -> bool:
         """Whether own sequences need log-probs of a frozen reference policy."""
         return losses.TRAITS[self.own_loss].reference
+
+    @property
+    def stored(self) -> bool:
+        """Whether it learns from a finished run's log."""
+        return self.peers == "stored"
+
+    @property
+    def needs_source_logprobs(self) -> bool:
+        """Whether any of its parts reads how likely the source held its own responses."""
+        return self.admission not in compatibility.SCORE_FREE or losses.TRAITS[self.peer_loss].source_mean
 
     def bound(self, role: str) -> Callable[..., Any]:
         """The role's function with its hyperparameters filled in."""

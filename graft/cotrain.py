@@ -16,11 +16,12 @@ import numpy as np
 
 from graft.composition import Method
 from graft.exchange import Exchange, exchange
-from graft.metrics import exchange_metrics, model_metrics, token_counts
+from graft.metrics import exchange_metrics, model_metrics, stored_metrics, token_counts
 from graft.policies.base import Policy, TokenPair
+from graft.retokenize import SenderLike
 from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
 
-VerifyMany = Callable[[Seq[tuple[str, str]]], list[Verdict]]
+VerifyMany = Callable[[Seq[tuple[tuple[str, ...], str]]], list[Verdict]]  # (golds, response): a prompt may have several golds
 History = Mapping[str, tuple[float, ...]]
 
 
@@ -28,6 +29,18 @@ class Scorer(Protocol):
     """What the loop asks of a frozen reference policy."""
 
     def score(self, items: Seq[TokenPair]) -> list[tuple[float, ...]]: ...
+
+
+class StoredPeer(Protocol):
+    """A finished run's log in place of a live peer. ``groups``: what it sampled for these prompts, as logged, in their order.
+
+    Raises ValueError where the log does not hold the prompts. ``sender``: its tokenizer, as far as the log says.
+    """
+
+    @property
+    def model(self) -> str: ...
+    def groups(self, step: int, prompts: Seq[Prompt]) -> tuple[Group, ...]: ...
+    def sender(self) -> SenderLike | None: ...
 
 
 @dataclass(frozen=True)
@@ -138,7 +151,8 @@ def refill(prompts: Seq[Prompt], settings: LoopSettings, step: int, round_: int)
 class Setup:
     """Who trains, by which method, on which terms. ``reference`` gives a model's frozen base policy, for methods with a KL term.
 
-    Raises ValueError when an independent method is given several policies or a joint one a single policy, when the method needs a
+    ``peer``: the stored peer of a method that has one. Raises ValueError when a method lacks its stored peer or is given one that it
+    does not have, when an independent method is given several policies or a joint one a single policy, when the method needs a
     reference and there is none, and when a policy's training temperature is not the sampling temperature (ratios would not start
     at 1).
     """
@@ -148,6 +162,7 @@ class Setup:
     settings: LoopSettings
     verify: VerifyMany
     reference: Callable[[str], Scorer] | None = None
+    peer: StoredPeer | None = None
 
     def __post_init__(self) -> None:
         method, names = self.method, ", ".join(self.policies)
@@ -155,6 +170,11 @@ class Setup:
             raise ValueError(f"method {method.name} trains one model per run; got {names}. Run them one by one.")
         if method.joint and len(self.policies) < 2:
             raise ValueError(f"method {method.name} exchanges between models and needs at least two; got {names}")
+        if method.stored != (self.peer is not None):
+            wanted = "learns from a finished run's log; pass peer=" if method.stored else "has no stored peer; leave out peer="
+            raise ValueError(f"method {method.name} {wanted}")
+        if self.peer is not None and self.peer.model in self.policies:
+            raise ValueError(f"the stored peer is {self.peer.model} itself; a model cannot be its own peer")
         if method.needs_reference and self.reference is None:
             raise ValueError(f"method {method.name} needs a frozen reference policy for its KL term; pass reference=")
         for name, policy in self.policies.items():
@@ -182,17 +202,20 @@ def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = M
     watch = Stopwatch()
     method = setup.method
     sampled, kept, rounds = _sample(setup, prompts, step, watch)
-    history = {name: (*history.get(name, ()), _success_rate(groups)) for name, groups in sampled.items()}
+    stored, noted = _recall(setup, next(iter(kept.values())), step, watch)
+    history = {name: (*history.get(name, ()), _success_rate(groups)) for name, groups in (sampled | stored).items()}
     capability = {name: method.bound("capability")(rates) for name, rates in history.items()}
     with watch("exchange"):
         rng = generator(setup.settings.seed, "exchange", step)
-        moved = exchange(kept, method, rng, receivers=setup.policies, capability=capability)
+        senders = {setup.peer.model: s} if setup.peer is not None and (s := setup.peer.sender()) is not None else {}
+        moved = exchange(kept | stored, method, rng, receivers=setup.policies, capability=capability, senders=senders)
     updates = {name: _learn(setup, name, moved, step, watch) for name in setup.policies}
     metrics = {
         "step": step,
         "rounds": rounds,
         "models": {m: model_metrics(sampled[m], updates[m]) | {"capability": capability[m]} for m in setup.policies},
         "exchange": exchange_metrics(moved),
+        **noted,
     }
     tokens = {m: token_counts(sampled[m], updates[m]) for m in setup.policies}
     return StepResult(step, sampled, history, moved, metrics, watch.seconds, tokens)
@@ -224,6 +247,18 @@ def _sample(setup: Setup, prompts: Seq[Prompt], step: int, watch: Stopwatch) -> 
     return every, {name: tuple(sampled[q][name] for q in intake.kept) for name in setup.policies}, rounds
 
 
+def _recall(setup: Setup, kept: Seq[Group], step: int, watch: Stopwatch) -> tuple[Groups, dict[str, Any]]:
+    """(the stored peer's groups of the step's prompts, verified again; what the metrics say of them). Nothing without such a peer."""
+    if setup.peer is None:
+        return {}, {}
+    name = setup.peer.model
+    with watch(f"{name}/reading"):
+        logged = setup.peer.groups(step, [g.prompt for g in kept])
+    with watch(f"{name}/verification"):
+        groups = verified(logged, setup.verify)
+    return {name: groups}, {"stored": stored_metrics(name, logged, groups)}
+
+
 def _success_rate(groups: Seq[Group]) -> float:
     return sum(g.successes for g in groups) / sum(len(g.responses) for g in groups)
 
@@ -248,7 +283,7 @@ def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch
 
 def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:
     """Groups with verdicts and rewards (1 correct, 0 otherwise; a timeout is 0 and stays visible in ``how``)."""
-    verdicts = iter(verify([(g.prompt.gold, r.text) for g in groups for r in g.responses]))
+    verdicts = iter(verify([(g.prompt.golds, r.text) for g in groups for r in g.responses]))
     done = []
     for g in groups:
         responses = []

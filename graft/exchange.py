@@ -1,10 +1,12 @@
 """One step's groups of all models + a method -> what each receiver trains on, and a report of who taught whom and why.
 
+A source is a live peer or one whose groups come from a log; the exchange does not tell them apart.
 Only text, the sender's mean log-prob and rewards cross from one model to another; ids do only between equal tokenizers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence as Seq
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -14,9 +16,9 @@ import numpy as np
 from graft.compatibility import Admission, mean_logprob, score
 from graft.composition import Method
 from graft.exchange_report import ExchangeReport, Teachers, TransferRow, report
-from graft.retokenize import TextCodec, retokenize
+from graft.retokenize import SenderLike, TextCodec, retokenize
 from graft.selection import Selection
-from graft.types import Group, GroupsByModel, Sequence, SequenceGroup
+from graft.types import Group, GroupsByModel, Response, Sequence, SequenceGroup
 
 
 class Receiver(Protocol):
@@ -67,6 +69,7 @@ class _Step:
     rng: np.random.Generator
     receivers: Mapping[str, Receiver]
     capability: Mapping[str, float]
+    senders: Mapping[str, SenderLike]
 
     def in_play(self, q: str, receiver: str, sources: Seq[str]) -> dict[str, Group]:
         """The receiver's group and its sources' groups of one prompt."""
@@ -80,20 +83,22 @@ def exchange(
     *,
     receivers: Mapping[str, Receiver] | None = None,
     capability: Mapping[str, float] | None = None,
+    senders: Mapping[str, SenderLike] | None = None,
 ) -> Exchange:
     """Select, transfer, re-tokenise, score, admit.
 
     ``groups_by_model``: every model's verified groups of the SAME prompts in the same order. ``receivers``: the models that learn
     (default: all, allowed only while nothing has to be scored); a model in ``groups_by_model`` alone is a donor. ``rng`` is used by
-    methods that draw. ``capability``: one number per model for advantages that compare models (default: all equal). Raises
-    ValueError when prompts or group sizes disagree between models, or a group is used unverified.
+    methods that draw. ``capability``: one number per model for advantages that compare models (default: all equal). ``senders``: what
+    is known of donors' tokenizers. Raises ValueError when prompts or group sizes disagree between models, or a group is used unverified.
     """
     if not groups_by_model or not set(receivers or ()) <= set(groups_by_model):
         raise ValueError(
             f"receivers {sorted(receivers or ())} need groups of their own; there are groups of {sorted(groups_by_model)}"
         )
     by_prompt = _by_prompt(groups_by_model)
-    step = _Step(by_prompt, method, rng, receivers or {}, capability or dict.fromkeys(groups_by_model, 1.0))
+    known = dict(senders or {}) | {name: r.codec for name, r in (receivers or {}).items()}
+    step = _Step(by_prompt, method, rng, receivers or {}, capability or dict.fromkeys(groups_by_model, 1.0), known)
     learners = tuple(groups_by_model) if receivers is None else tuple(r for r in groups_by_model if r in receivers)
     selection = method.bound("selection")(groups_by_model, rng)
     teachers = _teachers(step, selection, learners)
@@ -109,7 +114,7 @@ def exchange(
         )
         peer[receiver], new_rows = _admit(step, offers, receiver)
         rows += new_rows
-    return Exchange(own, peer, report(groups_by_model, selection, teachers, rows))
+    return Exchange(own, peer, report(groups_by_model, selection, teachers, rows, learners))
 
 
 def _by_prompt(groups_by_model: GroupsByModel) -> dict[str, dict[str, Group]]:
@@ -206,9 +211,10 @@ def _rated(step: _Step, offers: list[_Offer], receiver: str) -> list[_Offer]:
     if receiver not in step.receivers:
         raise ValueError(f"method {step.method.name} scores peer responses under {receiver!r}; pass receivers={{name: policy}}")
     policy = step.receivers[receiver]
-    senders = {name: r.codec for name, r in step.receivers.items()}
     texts = [
-        retokenize(o.group.responses[o.index], senders.get(o.group.model), policy.codec, max_tokens=policy.max_response_tokens)
+        retokenize(
+            o.group.responses[o.index], step.senders.get(o.group.model), policy.codec, max_tokens=policy.max_response_tokens
+        )
         for o in offers
     ]
     logprobs = iter(policy.score([(o.prompt_ids, t.ids) for o, t in zip(offers, texts, strict=True) if t.ids is not None]))
@@ -218,16 +224,30 @@ def _rated(step: _Step, offers: list[_Offer], receiver: str) -> list[_Offer]:
             rated.append(replace(offer, reason=text.reason))
             continue
         mine = next(logprobs)
-        s = score(mean_logprob(mine), mean_logprob(offer.group.responses[offer.index].logprobs))
+        theirs = source_mean(offer.group.responses[offer.index])
+        s = None if theirs is None else score(mean_logprob(mine), theirs)
         rated.append(replace(offer, ids=text.ids, logprobs=mine, score=s))
     return rated
+
+
+def source_mean(response: Response) -> float | None:
+    """lbar of eq. 6 of the source's own tokens; None where a log says neither log-probs nor their mean."""
+    return mean_logprob(response.logprobs) if response.ids else response.mean_logprob
 
 
 def _admit(step: _Step, offers: list[_Offer], receiver: str) -> tuple[tuple[SequenceGroup, ...], list[TransferRow]]:
     if not offers:
         return (), []
     rated = _rated(step, offers, receiver)
-    scores = [o.score for o in rated if o.score is not None]
+    exchangeable = [o for o in rated if o.ids is not None]
+    unknown = [o for o in exchangeable if o.score is None]
+    if unknown and step.method.needs_source_logprobs:
+        raise ValueError(
+            f"method {step.method.name} compares log-probs, and the log of {unknown[0].group.model} has none for "
+            f"{len(unknown)} responses that {receiver} is offered (the first: prompt {unknown[0].group.prompt.id!r})"
+        )
+    # Not a number where nothing is known: an admission that looked at it would admit nothing.
+    scores = [math.nan if o.score is None else o.score for o in exchangeable]
     verdicts = iter(step.method.bound("admission")(scores, step.rng))
     grafted: dict[tuple[str, str], list[Sequence]] = {o.key: [] for o in offers}
     rows = []
@@ -249,7 +269,7 @@ def _peer_sequence(offer: _Offer, weight: float) -> Sequence:
         old_logprobs=offer.logprobs,
         advantage=offer.advantage,
         weight=weight,
-        source_mean_logprob=mean_logprob(offer.group.responses[offer.index].logprobs),
+        source_mean_logprob=math.nan if (mean := source_mean(offer.group.responses[offer.index])) is None else mean,
         unanimous=offer.group.unanimous,
     )
 

@@ -56,8 +56,10 @@ class ExchangeReport:
         return dict(sorted(Counter(r.reason for r in self.rows if r.receiver == receiver).items()))
 
 
-def report(groups: GroupsByModel, selection: Selection, teachers: Teachers, rows: Seq[TransferRow]) -> ExchangeReport:
-    """Counts per direction over ``rows``, and all-fail and all-pass groups per model."""
+def report(
+    groups: GroupsByModel, selection: Selection, teachers: Teachers, rows: Seq[TransferRow], learners: Seq[str]
+) -> ExchangeReport:
+    """Counts per direction towards a learner over ``rows``, and all-fail and all-pass groups per model."""
 
     def direction(d: Direction) -> DirectionReport:
         """Counts of one ordered pair."""
@@ -69,7 +71,7 @@ def report(groups: GroupsByModel, selection: Selection, teachers: Teachers, rows
         )
 
     return ExchangeReport(
-        directions=tuple(map(direction, selection.candidates)),
+        directions=tuple(direction(d) for d in selection.candidates if d[1] in learners),
         rows=tuple(rows),
         all_fail={name: sum(g.all_fail for g in gs) for name, gs in groups.items()},
         all_pass={name: sum(g.all_pass for g in gs) for name, gs in groups.items()},

@@ -62,23 +62,29 @@ class TokenLoss(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """``vanishes``: loss and gradient of a row are exactly 0 where w a = 0, so a policy need not compute it."""
+    """``vanishes``: loss and gradient of a row are exactly 0 where w a = 0, so a policy need not compute it.
+
+    ``source_mean``: it reads the source's own mean log-prob of a peer response.
+    """
 
     vanishes: bool = False
     reference: bool = False
     entropies: bool = False
+    source_mean: bool = False
 
 
 TRAITS: dict[TokenLoss, Traits] = {}
 Function = TypeVar("Function", bound=TokenLoss)
 
 
-def declares(*, vanishes: bool = False, reference: bool = False, entropies: bool = False) -> Callable[[Function], Function]:
+def declares(
+    *, vanishes: bool = False, reference: bool = False, entropies: bool = False, source_mean: bool = False
+) -> Callable[[Function], Function]:
     """Decorator of every token loss: its traits."""
 
     def register(function: Function) -> Function:
         """Note the traits; the function itself stays as it is."""
-        TRAITS[function] = Traits(vanishes, reference, entropies)
+        TRAITS[function] = Traits(vanishes, reference, entropies, source_mean)
         return function
 
     return register
@@ -152,7 +158,7 @@ def sequence_clip_kl(inputs: LossInputs, *, clip_low: float, clip_high: float, k
     return losses + kl_coef * k3, metrics | {"kl_own": k3[~inputs.is_peer].sum().detach()}
 
 
-@declares(vanishes=True)
+@declares(vanishes=True, source_mean=True)
 def stepwise_clip(inputs: LossInputs, *, peer_lower: float, peer_lower_step: float, peer_alpha: float) -> LossResult:
     """HACPO's peer term: -w c sg[c]^alpha a with c = clip(s, lower_m, 1), lower_m = min(1, lower + m step).
 

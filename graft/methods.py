@@ -36,6 +36,24 @@ GRAFT = variant(
     delta=0.8,
 )
 
+GRAFT_STORED = variant(
+    GRAFT,
+    "graft_stored",
+    Difference(
+        "One model trains; its peer is the log of a finished GRPO run, whose groups of the same prompts are read, not sampled.",
+        "joint",
+        "peers",
+    ),
+    Difference("The logged rewards are verified again before use; disagreements are counted."),
+    Difference(
+        "One direction, so no balancing: every prompt with k_receiver = 0 and 1 <= k_source < n moves (eq. 4 without m).",
+        "selection",
+    ),
+    joint=False,
+    peers="stored",
+    selection=selection.complementary,
+)
+
 # Appendix G, each against full GRAFT.
 WO_COMPAT_GATE = variant(
     GRAFT,
@@ -132,6 +150,7 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             GRAFT,
             HACPO,
             SGT,
+            GRAFT_STORED,
             WO_COMPAT_GATE,
             WO_FLOOR,
             WO_BALANCING,

@@ -37,6 +37,18 @@ def model_metrics(groups: Seq[Group], updates: Seq[Mapping[str, float]]) -> dict
     }
 
 
+def stored_metrics(model: str, logged: Seq[Group], verified: Seq[Group]) -> dict[str, Any]:
+    """A stored peer's part of one step. ``disagreements``: responses whose reward in the log is not the one verified now."""
+    pairs = [(a.reward, b.reward) for g, v in zip(logged, verified, strict=True) for a, b in zip(g.responses, v.responses)]
+    return {
+        "model": model,
+        "responses": len(pairs),
+        "reward_mean": sum(float(b or 0) for _, b in pairs) / len(pairs),
+        "unrewarded": sum(a is None for a, _ in pairs),
+        "disagreements": sum(a is not None and a != b for a, b in pairs),
+    }
+
+
 def exchange_metrics(moved: Exchange) -> list[dict[str, Any]]:
     """One row per ordered pair of models."""
     rows = []

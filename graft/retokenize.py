@@ -11,11 +11,28 @@ import hashlib
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from graft.types import Prompt, Response
 
 REASONS = ("empty", "replacement character", "special token", "not lossless", "over length")
+
+
+class SenderLike(Protocol):
+    """What a receiver must know of the sender's tokenizer."""
+
+    @property
+    def fingerprint(self) -> str: ...
+    @property
+    def special_ids(self) -> frozenset[int]: ...
+
+
+@dataclass(frozen=True)
+class Sender:
+    """A tokenizer that is not there itself (that of a log's model): see SenderLike."""
+
+    fingerprint: str
+    special_ids: frozenset[int]
 
 
 @dataclass(frozen=True)
@@ -89,17 +106,18 @@ class Retokenized:
     reason: str = "ok"
 
 
-def retokenize(response: Response, sender: TextCodec | None, receiver: TextCodec, *, max_tokens: int) -> Retokenized:
+def retokenize(response: Response, sender: SenderLike | None, receiver: TextCodec, *, max_tokens: int) -> Retokenized:
     """Ids of a peer ``response`` for the ``receiver``.
 
-    With a shared tokenizer the sender's ids come back unchanged. ``sender`` is None when only the text is known (stored logs).
+    With a shared tokenizer the sender's ids come back unchanged. ``sender`` is None when only the text is known (logs that do not
+    describe their tokenizer); a response may then have no ids.
     A response that re-encodes to more than ``max_tokens`` (EOS included) is refused, not cut: a cut text would be compared with
     a sender's mean over more text.
     """
     body = response.ids[:-1] if response.finish_reason == "eos" else response.ids
-    if not body or not response.text:
+    if not response.text or (response.ids and not body):
         return Retokenized(None, "empty")
-    if sender is not None and sender.fingerprint == receiver.fingerprint:
+    if sender is not None and body and sender.fingerprint == receiver.fingerprint:
         if receiver.special_ids.intersection(body):
             return Retokenized(None, "special token")
         # Models that share a tokenizer may stop at different tokens (base and chat): the receiver must see one of its own.

@@ -81,6 +81,15 @@ def complementary_balanced(groups: GroupsByModel, rng: np.random.Generator) -> S
     return Selection(candidates, selected, limits)
 
 
+def complementary(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
+    """All of C_{S->R} of eq. 4 in every direction, without balancing: the receiver failed and the source solved in part.
+
+    For a stored peer, to which nothing flows back that could be balanced against. Unlike ``rescue`` it leaves all-pass sources out.
+    """
+    eligible = {(s, r): tuple(complementary_counts(groups, s, r)) for s, r in permutations(groups, 2)}
+    return Selection(eligible, eligible, {d: len(q) for d, q in eligible.items()})
+
+
 def rescue(groups: GroupsByModel, rng: np.random.Generator) -> Selection:
     """Every prompt where the receiver's group all failed and the source has a success; no balancing.
 

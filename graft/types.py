@@ -17,16 +17,27 @@ FinishReason = Literal["eos", "length"]
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One task item: ``message`` is the user's turn, before any model's chat template; ``gold`` is the reference answer."""
+    """One task item: ``message`` is the user's turn, before any model's chat template; ``gold`` is the reference answer.
+
+    ``alternatives`` are further reference answers, for the few items that have several: each of them alone is right.
+    """
 
     id: str
     message: str
     gold: str
     tags: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not self.id or not self.message or not self.gold.strip():
+        if not self.id or not self.message or not all(gold.strip() for gold in self.golds):
             raise ValueError(f"prompt {self.id!r}: id, message and gold must not be empty")
+        if len(set(self.golds)) < len(self.golds):
+            raise ValueError(f"prompt {self.id!r}: an alternative repeats another gold; name each once")
+
+    @property
+    def golds(self) -> tuple[str, ...]:
+        """All accepted answers, ``gold`` first: what a verifier is given."""
+        return (self.gold, *self.alternatives)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +56,8 @@ class Response:
 
     ``ids`` [T] are the sender's own tokens, with the terminal EOS exactly if ``finish_reason == "eos"``; ``logprobs`` [T] are the
     generation log-probabilities (nats) of these ids; ``text`` is the decoded response without its terminal EOS. ``reward`` is
-    ``None`` until the response was verified.
+    ``None`` until the response was verified. A response from a log without log-probs per token has no ids; ``mean_logprob`` is
+    then what the log says of their mean (None: nothing).
     """
 
     ids: tuple[int, ...]
@@ -54,12 +66,15 @@ class Response:
     finish_reason: FinishReason
     reward: float | None = None
     verdict: Verdict | None = None
+    mean_logprob: float | None = None
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.logprobs):
             raise ValueError(f"{len(self.ids)} response ids but {len(self.logprobs)} log-probs; every id needs its own")
         if not all(map(math.isfinite, self.logprobs)):
             raise ValueError("a generation log-prob is not finite; refuse the response rather than train on it")
+        if self.mean_logprob is not None and (self.ids or not math.isfinite(self.mean_logprob)):
+            raise ValueError(f"mean log-prob {self.mean_logprob} of {len(self.ids)} ids; it stands only where no ids are known")
         if self.reward is not None and not math.isfinite(self.reward):
             raise ValueError(f"reward {self.reward} is not finite")
 

@@ -15,6 +15,9 @@ What is decided without math-verify: a response without a box, two plain decimal
 number of more than 300,000 digits is ``too large``: it scores 0, is counted apart, and costs no time limit. A gold that does not
 parse is ``parse error`` and not correct, unless the answer is the same text.
 
+A gold that is a tuple names alternatives, each of them alone right. They are asked in their order until one accepts. Where none
+does, an alternative without a judgement (``timeout``, say) decides the word: the answer may have been right by that one.
+
 Identical (gold, answer) pairs are judged once per verifier. A timeout is remembered too: a hanging answer repeated in a group
 costs its limit once. A worker's death is not: it may come from outside (the system's memory killer) and say nothing of the answer.
 """
@@ -36,6 +39,8 @@ from graft.verifier_rules import prepare
 from graft.verifier_worker import Worker
 
 HOWS = ("equal", "different", "boxed missing", "parse error", "too large", "timeout", "worker died")
+# Without an accepting alternative the first of these that occurs is the word: an answer is different only if it is so from all.
+UNJUDGED = ("worker died", "timeout", "too large", "parse error", "boxed missing")
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 INTEGER = re.compile(r"-?[0-9]{1,15}")
 BRACE = re.compile(r"\\.|[{}]", re.DOTALL)  # an escaped character is matched, so that it cannot count as a brace
@@ -43,6 +48,7 @@ CACHE_ENTRIES = 200_000
 WAIT_S = 0.02  # for one's own worker, before looking for another free one
 
 Key = tuple[str, str]
+Gold = str | tuple[str, ...]
 
 
 def extract_boxed(text: str) -> str | None:
@@ -64,7 +70,7 @@ class Verifier:
 
     ``workers``: processes that ``verify_many`` uses at once. ``timeout_s``: limit of one answer (wall-clock; see
     ``verifier_worker`` for crowded machines). ``memory_mb``: limit of a worker's address space. ``counts``: verdicts by ``how``;
-    ``cache_hits``: verdicts that were remembered, not judged.
+    ``cache_hits``: judgements of a gold and an answer that were remembered, not made again.
     """
 
     def __init__(self, *, workers: int = 1, timeout_s: float = 5.0, memory_mb: int = 2048):
@@ -78,27 +84,39 @@ class Verifier:
         _verifiers.add(self)
         weakref.finalize(self, _stop, self._workers)  # dropped without close, and at exit
 
-    def verify(self, gold: str, response: str) -> Verdict:
-        """One verdict; ValueError when the gold is empty (an empty gold would accept nothing or everything)."""
+    def verify(self, gold: Gold, response: str) -> Verdict:
+        """One verdict; ValueError when a gold is empty (an empty gold would accept nothing or everything)."""
         return self.verify_many([(gold, response)])[0]
 
-    def verify_many(self, pairs: Sequence[tuple[str, str]]) -> list[Verdict]:
+    def verify_many(self, pairs: Sequence[tuple[Gold, str]]) -> list[Verdict]:
         """Verdicts of (gold, response) pairs, in order. ``seconds`` is the time of the judgement, 0 where none was needed."""
-        for i, (gold, _) in enumerate(pairs):
-            if not isinstance(gold, str) or not gold.strip():
-                raise ValueError(f"pair {i}: the gold answer is empty ({gold!r}); correct the item, it cannot be verified")
+        golds = [_alternatives(i, gold) for i, (gold, _) in enumerate(pairs)]
         extracted = [extract_boxed(response) for _, response in pairs]
-        keys = [(gold.strip(), "" if answer is None else answer.strip()) for (gold, _), answer in zip(pairs, extracted)]
-        sights = [("boxed missing", key) if answer is None else _at_sight(key) for answer, key in zip(extracted, keys)]
-        hows, keys = [how for how, _ in sights], [key for _, key in sights]
-        asked = [key for key, how in zip(keys, hows) if how is None]
-        judged = self._judge_all(asked) if asked else {}
-        seconds = {key: spent for key, (_, spent) in judged.items()}  # of a key's several pairs the first one pays
-        words = [how or judged[key][0] for key, how in zip(keys, hows)]
+        words = [["boxed missing"] if answer is None else [] for answer in extracted]
+        seconds = [0.0] * len(pairs)
+        for turn in range(max(map(len, golds), default=0)):
+            keys = {
+                i: (golds[i][turn].strip(), answer.strip())
+                for i, answer in enumerate(extracted)
+                if answer is not None and turn < len(golds[i]) and "equal" not in words[i]
+            }
+            for i, (how, spent) in zip(keys, self._judge(list(keys.values())), strict=True):
+                words[i].append(how)
+                seconds[i] += spent
+        hows = [_decisive(found) for found in words]
         with self._lock:
-            self.counts.update(words)
+            self.counts.update(hows)
+        return [Verdict(how == "equal", x, how, spent) for how, x, spent in zip(hows, extracted, seconds)]
+
+    def _judge(self, keys: Sequence[Key]) -> list[tuple[str, float]]:
+        """(how, seconds) of each (gold, answer); of equal ones the first one pays."""
+        sights = [_at_sight(key) for key in keys]
+        asked = [key for how, key in sights if how is None]
+        judged = self._judge_all(asked) if asked else {}
+        with self._lock:
             self.cache_hits += len(asked) - sum(spent > 0 for _, spent in judged.values())
-        return [Verdict(w == "equal", x, w, seconds.pop(key, 0.0)) for w, x, key in zip(words, extracted, keys)]
+        seconds = {key: spent for key, (_, spent) in judged.items()}
+        return [(how, 0.0) if how else (judged[key][0], seconds.pop(key, 0.0)) for how, key in sights]
 
     def _judge_all(self, asked: list[Key]) -> dict[Key, tuple[str, float]]:
         """{key: (how, seconds)}; 0 seconds exactly if remembered. Each worker takes the next key when it is free."""
@@ -169,6 +187,19 @@ class Verifier:
         self.close()
 
 
+def _alternatives(place: int, gold: Gold) -> tuple[str, ...]:
+    """All golds of a pair; ValueError naming the pair where one is empty or there is none."""
+    golds = (gold,) if isinstance(gold, str) else gold
+    if not isinstance(golds, tuple) or not golds or not all(isinstance(g, str) and g.strip() for g in golds):
+        raise ValueError(f"pair {place}: the gold answer is empty or no text ({gold!r}); correct the item, it cannot be verified")
+    return golds
+
+
+def _decisive(words: Sequence[str]) -> str:
+    """The one word for an answer, from those of the alternatives that were asked."""
+    return "equal" if "equal" in words else next((word for word in UNJUDGED if word in words), "different")
+
+
 def _at_sight(key: Key) -> tuple[str | None, Key]:
     """The verdict that needs no math-verify, or None; and the texts for math-verify as the rules rewrite them."""
     gold, answer = key
@@ -208,7 +239,7 @@ def _after_fork_in_child() -> None:
 os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
-def verify(gold: str, response: str, *, verifier: Verifier | None = None) -> Verdict:
+def verify(gold: Gold, response: str, *, verifier: Verifier | None = None) -> Verdict:
     """Judge one response, with a process-wide verifier unless one is given."""
     global _default
     if verifier is None:

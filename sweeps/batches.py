@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.cluster import ClusterSection, Resources
 from experiments.config import Options
+from experiments.errors import UserError
 from experiments.files import read_json, write_atomic, write_json
 from experiments.job import options_to_json
 from experiments.run_record import RunRecord
@@ -28,7 +29,10 @@ NAMED_IN_COMMENT = 100
 
 @dataclass(frozen=True)
 class Work:
-    """One element of a batch: a stage (all | train | evaluate) of a frozen run. ``after``: keys of the works it needs finished."""
+    """One element of a batch: a stage (all | train | evaluate) of a frozen run.
+
+    ``after``: keys of the works that come before it if they are still to be done.
+    """
 
     record: RunRecord
     options: Options
@@ -40,8 +44,27 @@ class Work:
         return str(self.record.config["fingerprint"])
 
     @property
+    def size(self) -> int:
+        """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
+        recipe = self.record.config["recipe"]
+        return len(recipe["models"]) * recipe["method"]["n"] if self.record.trains else 0
+
+    @property
     def key(self) -> str:
         return f"{self.fingerprint}:{self.stage}"
+
+
+def levels(works: Sequence[Work]) -> list[list[Work]]:
+    """Works whose needs are none of these, then those that need only these, and so on. UserError for a circle."""
+    left, found = list(works), []
+    while left:
+        keys = {w.key for w in left}
+        ready = [w for w in left if not keys & set(w.after)]
+        if not ready:
+            raise UserError(f"the runs {', '.join(sorted(w.record.path.name for w in left))} wait for each other")
+        found.append(ready)
+        left = [w for w in left if w not in ready]
+    return found
 
 
 @dataclass(frozen=True)
@@ -56,6 +79,11 @@ class Batch:
     @property
     def id(self) -> str:
         return self.folder.name
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """As Work.key, of each element."""
+        return tuple(f"{e['fingerprint']}:{e['stage']}" for e in self.elements)
 
     def task(self, element: int) -> str:
         """The scheduler's name of one element: a batch of one is a plain job."""
@@ -133,9 +161,8 @@ def script_text(batch: Batch, script: Script) -> str:
     """The batch script. It replaces its shell by the run's process, so that the scheduler's signals reach the run itself."""
     c, r = script.cluster, script.resources
     array = len(batch.elements) > 1
-    log = str(batch.folder.resolve() / ("%a.log" if array else "0.log"))
-    if array:
-        log = log.replace("%", "%%").replace("%%a.log", "%a.log")
+    # A percent sign of the folder's own would be one of Slurm's patterns.
+    log = str(batch.folder.resolve()).replace("%", "%%") + ("/%a.log" if array else "/0.log")
     options = [
         f"--job-name={job_name(batch)}",
         f"--comment={comment(batch)}",
@@ -155,7 +182,7 @@ def script_text(batch: Batch, script: Script) -> str:
         *([f"--dependency=afterok:{':'.join(script.dependency)}", "--kill-on-invalid-dep=yes"] if script.dependency else []),
         *c.extra,
     ]
-    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -eu", "trap '' USR2", *c.setup]
+    lines = ["#!/bin/bash", *(f"#SBATCH {quoted(o)}" for o in options), "set -e", "trap '' USR2", *c.setup]
     lines += [f"export {k}={shlex.quote(v)}" for k, v in variables(script).items()]
     code = shlex.quote(str(script.code.resolve()))
     lines += [f"cd {code}"]

@@ -17,6 +17,7 @@ import yaml
 from experiments.compose import CONF, override
 from experiments.config import Options, RunPlan, resolve
 from experiments.errors import UserError
+from experiments.rows import expand
 
 SPECS = Path(__file__).resolve().parent.parent / "paper_tables" / "specs"
 # All of the paper: every spec that is named after a table or figure of it.
@@ -54,7 +55,7 @@ def load_spec(table: str) -> Mapping[str, Any]:
     if not file.exists():
         raise UserError(f"unknown table {table!r}; known: {', '.join(tables())}, {ALL}")
     spec: Mapping[str, Any] = yaml.safe_load(file.read_text(encoding="utf-8"))
-    return {"name": table, **spec}
+    return {"name": table, **spec, "rows": expand(spec["rows"], str(file))}
 
 
 def cells(spec: Mapping[str, Any], *, scale: str, seed: int, pair: str | None = None) -> Iterator[Cell]:
@@ -112,13 +113,22 @@ class Request:
         return runs, lacking
 
 
+def add_runs(runs: dict[str, tuple[RunPlan, Options]], plans: Sequence[RunPlan], options: Options) -> None:
+    """Put the runs of one selection into ``runs`` by name, each after those that it needs."""
+    for plan in plans:
+        for run in (*plan.needs, plan):
+            runs.setdefault(run.name, (run, options))
+
+
 def unique_runs(wanted: Sequence[Cell], extra: Sequence[str]) -> tuple[dict[str, tuple[RunPlan, Options]], list[Cell]]:
-    """(run name -> plan and options, cells whose method this version lacks). Equal fingerprints are one run."""
+    """(run name -> plan and options, cells whose method this version lacks). Equal fingerprints are one run.
+
+    A run whose donor no cell asks for brings it along, before itself.
+    """
     runs: dict[str, tuple[RunPlan, Options]] = {}
 
     for overrides in dict.fromkeys(cell.overrides for cell in wanted if cell.available):
         plans, options = resolve([*overrides, *extra])
-        for plan in plans:
-            runs.setdefault(plan.name, (plan, options))
+        add_runs(runs, plans, options)
     lacking = [cell for cell in wanted if not cell.available]
     return runs, lacking

@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from experiments.files import canonical_json, read_json
+from experiments.files import canonical_json
+from experiments.ledger import read_ledger
 from experiments.run_record import RunRecord, trains
 
 REPORTED = Path(__file__).resolve().parent.parent / "paper_tables" / "reported" / "table5_compute.csv"
@@ -38,9 +39,9 @@ def recipe_key(recipe: Mapping[str, Any]) -> str:
 
 
 def ledger_hours(record: RunRecord) -> float:
-    """Device-hours of a finished run by its compute.json: training steps, validation and evaluation."""
-    c = read_json(record.path / "compute.json")
-    return (sum(c["phases"].values()) + c["evaluation_seconds"]) * c["threads_or_devices"] / 3600
+    """Device-hours of a finished run by its ledger: training, validation, checkpoints and evaluation."""
+    ledger = read_ledger(record)
+    return (sum(c.wall for c in ledger.kept) + ledger.evaluation) * ledger.devices.count / 3600
 
 
 def known_costs(records: Iterable[RunRecord]) -> dict[str, tuple[float, str]]:

@@ -16,14 +16,15 @@ from pathlib import Path
 
 from experiments.cluster import ClusterSection, Resources
 from experiments.config import Options, RunPlan
+from experiments.donors import needs
 from experiments.errors import UserError
 from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
 from sweeps import slurm
-from sweeps.batches import FOLDER, Batch, Script, Work, new_batch, script_text, write_script
+from sweeps.batches import FOLDER, Batch, Script, Work, comment, levels, new_batch, script_text, write_script
 from sweeps.local import run_local
-from sweeps.snapshot import take
+from sweeps.snapshot import require_clean, take
 from sweeps.survey import Standing, Tracked, survey, track
 
 Runs = Mapping[str, tuple[RunPlan, Options]]
@@ -50,10 +51,14 @@ def launch_lock(root: Path) -> Iterator[None]:
 
 
 def works_of(record: RunRecord, options: Options, cluster: ClusterSection) -> list[Work]:
-    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation."""
+    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation.
+
+    A run that learns from another's log comes after that one's training, whichever job trains it.
+    """
+    donors = tuple(f"{digest}:{stage}" for digest in needs(record.config["recipe"]) for stage in ("train", "all"))
     if cluster.stages == "together" or not record.trains or not options.evaluate:
-        return [Work(record, options, "all")]
-    training = Work(record, options, "train")
+        return [Work(record, options, "all", after=donors)]
+    training = Work(record, options, "train", after=donors)
     return [training, Work(record, options, "evaluate", after=(training.key,))]
 
 
@@ -88,25 +93,53 @@ def to_start(standings: Sequence[Standing], *, retry: bool) -> tuple[set[str], l
 def launch(runs: Runs, how: How, display: Display) -> int:
     """Start what is missing; the worst exit code. Slurm jobs are submitted and left; ``how.wait`` follows them to their end."""
     root = next(iter(runs.values()))[1].experiment_root
+    slurm_here = how.cluster.scheduler == "slurm"
+    if how.require_clean:
+        require_clean()
+    if slurm_here:
+        require_plain_name(root)
     frozen = freeze_all(runs)
     records = [r for r, _ in frozen]
-    slurm_here = how.cluster.scheduler == "slurm"
     with launch_lock(root):
         tracked = track(root, adopt=True)
         standings = survey(records, tracked)
         start, failed = to_start(standings, retry=how.retry)
         works = [w for r, o in frozen if r.config["fingerprint"] in start for w in works_of(r, o, how.cluster)]
+        works, held = without_donor(works, records, tracked if slurm_here else {})
+        for run, donor in held:
+            display.say(f"NOT STARTED {run}: it learns from the log of {donor}, which is not finished and not started here")
         say_what(standings, failed, how, display)
-        code = take(root, require_clean=how.require_clean) if works else root
+        code = take(root) if works else root
         if slurm_here:
             submit_all(root, [w for w in works if not complete(w)], how.cluster, code, tracked, display)
     if slurm_here:
-        return follow(records, display) if how.wait else worst_of(failed)
+        return max(follow(records, display) if how.wait else worst_of(failed), 1 if held else 0)
     here = run_local(root, works, how.jobs or len(os.sched_getaffinity(0)), code, display) if works else 0
     elsewhere = [s for s in standings if s.in_hand and s.job]
     if elsewhere and how.wait:
         here = max(here, follow(records, display))
-    return max(here, worst_of(failed), 1 if elsewhere and not how.wait else 0)
+    return max(here, worst_of(failed), 1 if held or (elsewhere and not how.wait) else 0)
+
+
+def without_donor(
+    works: Sequence[Work], records: Sequence[RunRecord], tracked: Mapping[str, Tracked]
+) -> tuple[list[Work], list[tuple[str, str]]]:
+    """(works to start, (run, donor) of those whose donor is not trained, not among the works, nor in a queue that can be waited for)."""
+    coming = {w.key.partition(":")[0] for w in works} | {key.partition(":")[0] for key, t in tracked.items() if t.in_flight}
+    trained = {r.config["fingerprint"] for r in records if (r.path / "selected.json").exists()}
+    names = {r.config["fingerprint"]: r.path.name for r in records}
+    lacking = {w.fingerprint: [d for d in needs(w.record.config["recipe"]) if d not in coming | trained] for w in works}
+    # A donor that was given by its path is no part of the launch; its own check says whether it is there.
+    held = {f: names[d[0]] for f, d in lacking.items() if d and d[0] in names}
+    return [w for w in works if w.fingerprint not in held], [(names[f], donor) for f, donor in held.items()]
+
+
+def require_plain_name(root: Path) -> None:
+    """UserError for a folder whose name Slurm would change: it drops backslashes from a log's name, and the job cannot start."""
+    if any(c in str(root.resolve()) for c in ("\\", "\n")):
+        raise UserError(
+            f"{root.resolve()}: Slurm cannot write logs below a name with a backslash or a line break; rename the folder"
+        )
 
 
 def say_what(standings: Sequence[Standing], failed: Sequence[Standing], how: How, display: Display) -> None:
@@ -141,37 +174,29 @@ def submit_all(
     return submitted
 
 
-def levels(works: Sequence[Work]) -> list[list[Work]]:
-    """Works whose needs are none of these, then those that need only these, and so on. UserError for a circle."""
-    left, found = list(works), []
-    while left:
-        keys = {w.key for w in left}
-        ready = [w for w in left if not keys & set(w.after)]
-        if not ready:
-            raise UserError(f"the runs {', '.join(sorted(w.record.path.name for w in left))} wait for each other")
-        found.append(ready)
-        left = [w for w in left if w not in ready]
-    return found
-
-
 def grouped(
     works: Sequence[Work], cluster: ClusterSection, tasks: Mapping[str, str]
 ) -> dict[tuple[Resources, tuple[str, ...]], list[Work]]:
     """Works by (resources, tasks that must end well first). Needs that are complete are no dependency."""
     groups: dict[tuple[Resources, tuple[str, ...]], list[Work]] = {}
-    for w in works:
+    for w in sorted(works, key=lambda w: w.size, reverse=True):  # the longest first, as an array starts in order
         after = tuple(tasks[key] for key in w.after if key in tasks)
         groups.setdefault((resources_of(w, cluster), after), []).append(w)
     return groups
 
 
 def submit(root: Path, works: Sequence[Work], script: Script) -> Batch:
-    """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind."""
+    """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind.
+
+    Without an answer the folder stays: the job may be in the queue, where the next launch finds it.
+    """
     script = replace(script, python=script.cluster.python or script.python)
     batch = new_batch(root, works, script.resources)
     file = write_script(batch, script)
     try:
-        return batch.submitted(slurm.submit(file))
+        return batch.submitted(slurm.submit(file, comment(batch)))
+    except slurm.NoAnswer:
+        raise
     except UserError:
         file.unlink()
         (batch.folder / "batch.json").unlink()

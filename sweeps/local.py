@@ -13,7 +13,7 @@ from pathlib import Path
 from experiments.errors import EXIT_BUSY
 from experiments.progress import Display, summary
 from experiments.run_record import RunRecord
-from sweeps.batches import Batch, Work, new_batch
+from sweeps.batches import Batch, Work, levels, new_batch
 from sweeps.survey import last_lines, last_row
 
 POLL_S = 0.5
@@ -26,22 +26,28 @@ def job_environment(threads: int, code: Path) -> dict[str, str]:
     return os.environ | own | {"PYTHONPATH": str(code), "PYTHONUNBUFFERED": "1"}
 
 
-def size(record: RunRecord) -> int:
-    """A rough size for ordering: models trained times responses per prompt. Untouched models come last."""
-    recipe = record.config["recipe"]
-    return len(recipe["models"]) * recipe["method"]["n"] if record.trains else 0
-
-
 def brief(record: RunRecord) -> bool:
     """A run that is over about as soon as a process has imported torch; such runs share a process."""
     return not record.trains or (record.config["recipe"]["training"]["max_steps"] or BRIEF_STEPS + 1) <= BRIEF_STEPS
 
 
 def shares(works: Sequence[Work], jobs: int) -> list[list[Work]]:
-    """What each process gets, largest first: a long run is alone, brief ones are dealt out to ``jobs`` processes."""
-    ordered = sorted(works, key=lambda w: size(w.record), reverse=True)
-    short = [w for w in ordered if brief(w.record)]
-    return [[w] for w in ordered if not brief(w.record)] + [short[i::jobs] for i in range(min(jobs, len(short)))]
+    """What each process gets, largest first: a long run is alone, brief ones are dealt out to ``jobs`` processes.
+
+    Runs that need others finished come after them, and never share a process with them.
+    """
+    dealt = []
+    for level in levels(works):
+        ordered = sorted(level, key=lambda w: w.size, reverse=True)
+        short = [w for w in ordered if brief(w.record)]
+        dealt += [[w] for w in ordered if not brief(w.record)] + [short[i::jobs] for i in range(min(jobs, len(short)))]
+    return dealt
+
+
+def next_share(waiting: Sequence[Sequence[Work]], running: Sequence[LocalJob]) -> int | None:
+    """The first share that needs nothing that waits or runs; None if there is none now."""
+    pending = {w.key for share in waiting for w in share} | {key for job in running for key in job.batch.keys}
+    return next((k for k, share in enumerate(waiting) if not any(pending & set(w.after) for w in share)), None)
 
 
 @dataclass
@@ -102,8 +108,8 @@ def run_local(root: Path, works: Sequence[Work], jobs: int, code: Path, display:
     waiting, running, worst = shares(works, jobs), list[LocalJob](), 0
     try:
         while waiting or running:
-            while waiting and len(running) < jobs:
-                running.append(LocalJob.start(root, waiting.pop(0), code))
+            while len(running) < jobs and (k := next_share(waiting, running)) is not None:
+                running.append(LocalJob.start(root, waiting.pop(k), code))
                 display.say(f"started {', '.join(r.path.name for r in running[-1].records)} (log: {running[-1].log})")
             time.sleep(POLL_S)
             for job in list(running):

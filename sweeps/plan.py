@@ -29,6 +29,7 @@ class Line:
     devices: int
     estimate: Estimate
     lacks: str
+    trains: bool = True
 
     @property
     def to_pay(self) -> float:
@@ -45,7 +46,8 @@ def plan(runs: Runs, cluster: ClusterSection) -> list[Line]:
     lines = []
     for name, (run, _) in runs.items():
         found = standings.get(name, Standing(name, run.fingerprint, "missing"))
-        lines.append(Line(found, devices_of(run, cluster), estimate(run.cell, run.recipe, known), lacks(root / name, run, found)))
+        cost = estimate(run.cell, run.recipe, known)
+        lines.append(Line(found, devices_of(run, cluster), cost, lacks(root / name, run, found), trains(run.recipe)))
     return lines
 
 
@@ -69,9 +71,18 @@ def lacks(path: Path, run: RunPlan, found: Standing) -> str:
 
 
 def require_budget(lines: Sequence[Line], budget: float) -> None:
-    """UserError if the runs that are not done would pass the budget, or if a run's cost is not known."""
+    """UserError if the runs that are to be started would pass the budget, or if nobody knows what the training of one costs.
+
+    Runs that only sample are left out where their cost is not known: they are small, and no paper says.
+    """
     missing = [x for x in lines if x.standing.state != "done" and not x.standing.in_hand]
     total = sum(x.to_pay for x in missing)
+    unknown = [x.standing.name for x in missing if x.trains and x.estimate.hours is None]
+    if unknown:
+        raise UserError(
+            f"nobody knows yet what {len(unknown)} of {len(missing)} runs cost ({unknown[0]}, ...), so no budget can hold for them. "
+            "Launch one of each recipe first (its ledger is the estimate for the rest), or launch without --budget-gpu-hours."
+        )
     if total > budget:
         raise UserError(
             f"{len(missing)} runs would take an estimated {total:.1f} device-hours, over the budget of {budget:g}. "

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from experiments.errors import UserError
 
 TIMEOUT_S = 60
+RETRY_S = 30.0  # a controller that is restarted is back by then
+OF_SLURM = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_", "SCANCEL_")
 SEPARATOR = "\x1f"
 # States after which a job does not run again by itself (man squeue, "JOB STATE CODES").
 ENDED = frozenset(
@@ -21,10 +24,11 @@ ENDED = frozenset(
 
 @dataclass(frozen=True)
 class JobState:
-    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), and the reason it gives."""
+    """What the scheduler says of one task: its state in full (RUNNING, PENDING ...), the reason it gives, and the job's comment."""
 
     state: str
     reason: str = ""
+    comment: str = ""
 
     @property
     def in_flight(self) -> bool:
@@ -36,6 +40,16 @@ class JobState:
         return self.state == "PENDING" and self.reason.startswith("Dependency")
 
 
+class NoAnswer(UserError):
+    """The controller may or may not have done what it was asked."""
+
+
+def clean_environment() -> dict[str, str]:
+    """This process's environment without what would change the commands: variables override the lines of a batch script
+    (SBATCH_TIMELIMIT), hide jobs (SQUEUE_PARTITION), and a job that launches carries the SLURM_* of its own."""
+    return {k: v for k, v in os.environ.items() if k == "SLURM_CONF" or not k.startswith(OF_SLURM)}
+
+
 def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
     """stdout of one of Slurm's commands. UserError with what Slurm said when it refuses.
 
@@ -44,20 +58,22 @@ def call(command: Sequence[str], *, retry_s: float = 0.0) -> str:
     deadline = time.monotonic() + retry_s
     while True:
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+            done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, env=clean_environment())
         except FileNotFoundError:
             raise UserError(
                 f"{command[0]} is not on PATH, so there is no Slurm here. Use CLUSTER=local, or a login node of the cluster."
             ) from None
         except subprocess.TimeoutExpired:
-            raise UserError(
+            raise NoAnswer(
                 f"{command[0]} did not answer within {TIMEOUT_S} s; is the Slurm controller up (scontrol ping)?"
             ) from None
         if done.returncode == 0:
             return done.stdout
         said = " ".join(done.stderr.split()) or f"exit code {done.returncode}"
-        if not unreachable(said) or time.monotonic() >= deadline:
+        if not unreachable(said):
             raise UserError(f"{command[0]}: {said}")
+        if time.monotonic() >= deadline:
+            raise NoAnswer(f"{command[0]}: {said}")
         time.sleep(2)
 
 
@@ -66,10 +82,21 @@ def unreachable(said: str) -> bool:
     return any(t in said for t in ("Unable to contact", "Connection refused", "Socket timed out", "Zero Bytes were transmitted"))
 
 
-def submit(script: Path) -> str:
-    """The id of the job that ``script`` became."""
-    said = call(["sbatch", "--parsable", str(script)], retry_s=30)
-    return said.strip().split(";")[0]
+def submit(script: Path, comment: str) -> str:
+    """The id of the job that ``script`` became; ``comment`` is the script's own and no other job's.
+
+    "Socket timed out" may mean that the job is in the queue and only the answer was lost. So before sbatch is called again the
+    queue is searched for the comment. NoAnswer if the controller is away for longer than that.
+    """
+    deadline = time.monotonic() + RETRY_S
+    while True:
+        try:
+            return call(["sbatch", "--parsable", str(script)]).strip().split(";")[0]
+        except NoAnswer:
+            if (found := arrays(queue(retry_s=RETRY_S)).get(comment)) is not None:
+                return found
+            if time.monotonic() >= deadline:
+                raise
 
 
 def max_array_size() -> int:
@@ -78,39 +105,38 @@ def max_array_size() -> int:
     return int(match[1]) if match else 1000
 
 
-def queue() -> dict[str, JobState]:
+def queue(*, retry_s: float = 0.0) -> dict[str, JobState]:
     """task (``id`` or ``id_element``) -> state, of all jobs of this user that the controller still knows."""
-    fields = SEPARATOR.join(["%i", "%T", "%r"])
+    fields = SEPARATOR.join(["%i", "%T", "%r", "%k"])
     states = {}
-    for line in call(["squeue", "--me", "-h", "-r", "-t", "all", "-o", fields]).splitlines():
-        task, state, reason = line.split(SEPARATOR)
-        states[task.strip()] = JobState(state.strip(), reason.strip())
+    for line in call(["squeue", "--me", "-h", "-r", "-t", "all", "-o", fields], retry_s=retry_s).splitlines():
+        task, separator, rest = line.partition(SEPARATOR)
+        if not separator:  # the second line of somebody's comment
+            continue
+        state, reason, comment = (field.strip() for field in rest.split(SEPARATOR, 2))
+        states[task.strip()] = JobState(state, "" if reason == "None" else reason, comment)
     return states
 
 
-def comments() -> dict[str, str]:
-    """job id (of an array: the array's) -> comment, of all jobs of this user that the controller still knows."""
-    fields = SEPARATOR.join(["%A", "%F", "%k"])
-    found = {}
-    for line in call(["squeue", "--me", "-h", "-t", "all", "-o", fields]).splitlines():
-        _, array, text = line.split(SEPARATOR, 2)
-        found[array.strip()] = text.strip()
-    return found
+def arrays(states: Mapping[str, JobState]) -> dict[str, str]:
+    """comment -> id of the job, of an array the array's."""
+    return {s.comment: task.partition("_")[0] for task, s in states.items() if s.comment}
 
 
-def history(job_ids: Iterable[str]) -> dict[str, JobState]:
-    """task -> its last state, from the accounting database; {} where there is none."""
-    ids = sorted(set(job_ids))
-    if not ids:
+def history(names: Mapping[str, str]) -> dict[str, JobState]:
+    """task -> its last state, from the accounting database; {} where there is none. ``names``: of each job id, the job's name,
+    because a controller that lost its newest state gives ids out again."""
+    if not names:
         return {}
     try:
-        said = call(["sacct", "-X", "-n", "-P", "-o", "JobID,State,ExitCode", "-j", ",".join(ids)])
+        said = call(["sacct", "-X", "-n", "-P", "-o", "JobID,State,ExitCode,JobName%500", "-j", ",".join(sorted(names))])
     except UserError:
         return {}
     states = {}
     for line in said.splitlines():
-        task, state, code = line.split("|")
-        states[task] = JobState(state.split()[0], "" if code == "0:0" else f"exit code {code}")
+        task, state, code, name = line.split("|", 3)
+        if name == names.get(task.partition("_")[0]):
+            states[task] = JobState(state.split()[0], "" if code == "0:0" else f"exit code {code}")
     return states
 
 
@@ -118,9 +144,3 @@ def cancel(tasks: Sequence[str]) -> None:
     """Cancel exactly these tasks."""
     for start in range(0, len(tasks), 500):
         call(["scancel", *tasks[start : start + 500]])
-
-
-def last_words(states: Mapping[str, JobState], task: str) -> str:
-    """How a task ended, in words."""
-    state = states.get(task)
-    return "" if state is None else state.state + (f" ({state.reason})" if state.reason not in ("", "None") else "")

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from experiments.files import iter_jsonl, read_json
+from experiments.ledger import read_ledger
 from experiments.run_record import RunRecord
 from sweeps import slurm
-from sweeps.batches import PREFIX, Batch, read_batches
+from sweeps.batches import Batch, comment, job_name, read_batches
 from sweeps.slurm import JobState
 
 IN_HAND = ("running", "queued", "waiting")
@@ -50,27 +50,33 @@ def track(root: Path, *, adopt: bool = False) -> dict[str, Tracked]:
     ``adopt``: batches whose launcher died after the submission get their job's id back (the caller holds the launch lock).
     """
     batches = read_batches(root)
-    on_slurm = [b for b in batches if b.resources is not None]
     states: dict[str, JobState] = {}
-    if on_slurm:
-        batches = _with_ids(batches, adopt)
-        states = slurm.queue()
+    if any(b.resources is not None for b in batches):
+        states = slurm.queue(retry_s=slurm.RETRY_S if adopt else 0.0)
+        batches = _with_ids(batches, slurm.arrays(states), adopt)
+    # An id alone is no proof: a controller that lost its newest state gives ids out again.
+    known = {b.task(k): s for b in batches for k, _ in enumerate(b.elements) if (s := _state(states, b, k))}
     works = [(f"{e['fingerprint']}:{e['stage']}", b, k) for b in batches for k, e in enumerate(b.elements)]
     newest = {key: (b, k) for key, b, k in works}
-    unknown = {b.job_id for b, k in newest.values() if b.job_id and b.task(k) not in states and not _done(b.elements[k])}
-    states = slurm.history(unknown) | states
+    unknown = {
+        b.job_id: job_name(b) for b, k in newest.values() if b.job_id and b.task(k) not in known and not _done(b.elements[k])
+    }
+    known = slurm.history(unknown) | known
     # A job that is still in the queue matters more than a younger one that ended.
-    newest |= {key: (b, k) for key, b, k in works if b.job_id and (state := states.get(b.task(k))) and state.in_flight}
-    return {key: Tracked(b, k, states.get(b.task(k)) if b.job_id else None) for key, (b, k) in newest.items()}
+    newest |= {key: (b, k) for key, b, k in works if b.job_id and (state := known.get(b.task(k))) and state.in_flight}
+    return {key: Tracked(b, k, known.get(b.task(k)) if b.job_id else None) for key, (b, k) in newest.items()}
 
 
-def _with_ids(batches: Sequence[Batch], adopt: bool) -> list[Batch]:
+def _state(states: Mapping[str, JobState], batch: Batch, element: int) -> JobState | None:
+    """The queue's word about an element, if the job of that id is the batch's."""
+    found = states.get(batch.task(element)) if batch.job_id else None
+    return found if found is not None and found.comment == comment(batch) else None
+
+
+def _with_ids(batches: Sequence[Batch], ids: Mapping[str, str], adopt: bool) -> list[Batch]:
     """Batches that were submitted, or are local; those whose launcher died before it noted the id are found by their comment."""
-    found = {}
-    if any(b.resources is not None and b.job_id is None for b in batches):
-        ids = {words[1]: job for job, text in slurm.comments().items() if len(words := text.split()) > 1 and words[0] == PREFIX}
-        orphans = [b for b in batches if b.job_id is None and b.id in ids]
-        found = {b.id: b.submitted(ids[b.id]) if adopt else replace(b, job_id=ids[b.id]) for b in orphans}
+    orphans = [b for b in batches if b.resources is not None and b.job_id is None and comment(b) in ids]
+    found = {b.id: b.submitted(ids[comment(b)]) if adopt else replace(b, job_id=ids[comment(b)]) for b in orphans}
     named = [found.get(b.id, b) for b in batches]
     return [b for b in named if b.resources is None or b.job_id is not None]
 
@@ -115,15 +121,13 @@ def standing(record: RunRecord, jobs: Sequence[Tracked]) -> Standing:
     status = record.status()
     state, reason = judge(record, status, jobs)
     shown = _telling(jobs, state)
-    timings = [row for file in _attempt_files(record, "steps.jsonl") for row in iter_jsonl(file)]
-    seconds = [sum(row["seconds"].values()) for row in timings]
-    count, device = devices(record, shown)
+    ledger = read_ledger(record)
+    seconds = [c.wall for c in ledger.kept]
     steps, step = status["steps"], status["step"]
     last = last_row(record.path / "metrics.jsonl") if state != "missing" else None
     if last is not None:
         step = max(step, last["step"]) if state in ("running", "done") else step
     recent = seconds[-RECENT_STEPS:]
-    sampling = [read_json(f)["seconds"] for f in _attempt_files(record, "evaluation.json")]
     return Standing(
         name=record.path.name,
         fingerprint=record.config["fingerprint"],
@@ -133,8 +137,8 @@ def standing(record: RunRecord, jobs: Sequence[Tracked]) -> Standing:
         steps=steps,
         eta_s=(steps - step) * sum(recent) / len(recent) if state == "running" and steps and recent else None,
         pass_rate=_pass_rate(last),
-        hours=(sum(seconds) + sum(sampling)) * count / 3600,
-        device=device,
+        hours=ledger.spent,
+        device=ledger.devices.kind.upper(),
         reason=reason,
         job=shown.task if shown and shown.batch.job_id else "",
         log=str(log_of(record, shown)),
@@ -169,10 +173,11 @@ def judge(record: RunRecord, status: Mapping[str, Any], jobs: Sequence[Tracked])
 
 
 def _after_job(status: Mapping[str, Any], ended: JobState) -> tuple[str, str]:
-    words = ended.state + (f", {ended.reason}" if ended.reason not in ("", "None") else "")
+    words = ended.state + (f", {ended.reason}" if ended.reason else "")
     if ended.state in OUTSIDE:
         return "interrupted", f"its job ended as {words}"
-    killed = ended.state == "FAILED" and status["state"] == "running"
+    # A run that ends by itself says so in its record, in training ("running") as in evaluation ("trained").
+    killed = ended.state == "FAILED" and status["state"] in ("running", "trained")
     if killed:
         return "interrupted", f"its process was killed (job {words})"
     return "failed", f"its job ended as {words}, without a complete record"
@@ -184,23 +189,8 @@ def _telling(jobs: Sequence[Tracked], state: str) -> Tracked | None:
     return (running or list(jobs) or [None])[-1] if state != "missing" or jobs else None
 
 
-def devices(record: RunRecord, job: Tracked | None) -> tuple[int, str]:
-    """(number, GPU | CPU) that the run occupies: what its job asked for, else the threads of its options."""
-    asked = job.batch.resources if job else None
-    if asked and asked["gpus"]:
-        return int(asked["gpus"]), "GPU"
-    if asked:
-        return int(asked["cpus"]), "CPU"
-    options = record.path / "options.json"
-    return (int(read_json(options)["threads"]) if options.exists() else 1), "CPU"
-
-
 def log_of(record: RunRecord, job: Tracked | None) -> Path:
     return job.batch.log(job.element) if job else record.path / "job.log"
-
-
-def _attempt_files(record: RunRecord, name: str) -> list[Path]:
-    return sorted((record.path / "attempts").glob(f"*/{name}"), key=lambda p: int(p.parent.name))
 
 
 def last_row(path: Path) -> Any:

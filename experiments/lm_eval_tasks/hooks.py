@@ -11,15 +11,16 @@ from graft.types import Prompt
 from graft.verifier import verify
 
 
-def to_doc(prompt: Prompt, prompt_suffix: str, *, plain: bool) -> dict[str, str]:
+def to_doc(prompt: Prompt, prompt_suffix: str, *, plain: bool) -> dict[str, Any]:
     """One item as lm-eval sees it. ``message`` is the user's turn; ``plain``, for a model without a chat template, ends its line.
 
     The same text as graft.retokenize.TextCodec.render, which is what the torch policy is given.
     """
-    return {"id": prompt.id, "message": prompt.message + prompt_suffix + ("\n" if plain else ""), "gold": prompt.gold}
+    message = prompt.message + prompt_suffix + ("\n" if plain else "")
+    return {"id": prompt.id, "message": message, "gold": prompt.gold, "alternatives": list(prompt.alternatives)}
 
 
-def dataset(docs: Iterable[Mapping[str, str]]) -> dict[str, Any]:
+def dataset(docs: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Docs as the splits that lm-eval asks for."""
     from datasets import Dataset
 
@@ -32,14 +33,15 @@ def load(source: str, prompt_suffix: str, data_root: str | None = None, plain: b
     return dataset(to_doc(p, prompt_suffix, plain=plain) for p in prompts)
 
 
-def process_results(doc: Mapping[str, str], results: Sequence[Sequence[str]]) -> dict[str, float]:
+def process_results(doc: Mapping[str, Any], results: Sequence[Sequence[str]]) -> dict[str, float]:
     """Means over all samples of one item. ``results`` holds one list: the filtered responses to the item's one request."""
     (responses,) = results
     if isinstance(responses, str):
         raise UserError(
             "only one sample per item reached the scoring; the task needs the filter take_first_k with k = repeats, as in base_yaml"
         )
-    verdicts = [verify(doc["gold"], response) for response in responses]
+    golds = (doc["gold"], *doc["alternatives"])
+    verdicts = [verify(golds, response) for response in responses]
     return {
         "pass@1": sum(v.correct for v in verdicts) / len(verdicts),
         "boxed_missing": sum(v.how == "boxed missing" for v in verdicts) / len(verdicts),

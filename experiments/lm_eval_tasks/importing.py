@@ -166,7 +166,7 @@ def _rows(
     place: tuple[str, int], prompts: Sequence[Prompt], file: SampleFile, seed: int | None, verifier: Verifier
 ) -> list[dict[str, Any]]:
     pairs = [(p, text) for p in prompts for text in file.responses[p.id]]
-    verdicts = verifier.verify_many([(p.gold, text) for p, text in pairs])
+    verdicts = verifier.verify_many([(p.golds, text) for p, text in pairs])
     return [
         item_row((*place, i % file.samples), prompt, Sample(text, seed), verdict)
         for i, ((prompt, text), verdict) in enumerate(zip(pairs, verdicts, strict=True))

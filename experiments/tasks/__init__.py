@@ -17,7 +17,7 @@ from experiments.tasks.hub import HUB, fetch_items
 from experiments.tasks.pinning import compare, in_pinned_order
 from graft.types import Prompt
 
-# Count and SHA-256 of (id, message, gold) of the generated sets: a change of the generator must not pass unseen.
+# Count and SHA-256 of (id, message, golds) of the generated sets: a change of the generator must not pass unseen.
 PINS: Mapping[str, tuple[int, str]] = {
     "arith-train": (800, "b21be4b2dffe5fa06293e43c1cc41bb25f81dbce6c745bce92807bb64184459d"),
     "arith-validation": (48, "62e79cb1424de381aaa3db9296a040c452ca6633762dfeda3b18de603bafda7f"),
@@ -53,7 +53,7 @@ class PromptSet:
             if p.id in seen:
                 raise UserError(f"prompt set {name}: id {p.id!r} occurs twice; give every item its own id")
             seen.add(p.id)
-        lines = "\n".join(canonical_json([p.id, p.message, p.gold]) for p in prompts)
+        lines = "\n".join(canonical_json([p.id, p.message, *p.golds]) for p in prompts)
         digest = hashlib.sha256(lines.encode("utf-8", "backslashreplace")).hexdigest()
         return cls(name, prompts, digest, differing, corrected)
 
@@ -102,7 +102,7 @@ def _from_files(source: str, root: str | None, golds: str, pins: str) -> PromptS
             print(f"warning: {source} in {root} {difference}", file=sys.stderr)
         items = in_pinned_order(source, items)
     items, corrected = correct(source, items, golds)
-    prompts = tuple(Prompt(i.id, i.problem, i.gold) for i in items if i.gold.strip())
+    prompts = tuple(Prompt(i.id, i.problem, i.gold, alternatives=i.alternatives) for i in items if i.gold.strip())
     return PromptSet.of(source, prompts, differing=differing, corrected=corrected)
 
 

@@ -1,15 +1,15 @@
 """Gold answers under ``data.golds``: the source's own (``paper``), or with the overlay of corrections (``corrected``).
 
 The overlay is data: ``golds/corrected.json`` maps an id to the gold that replaces the source's, with kind and reason. It has a
-version, and its hash is part of every recipe that uses it. Entries with ``any_of`` instead of ``answer`` name several right
-answers; one gold cannot say that, so these items keep the source's gold, and the entry documents it.
+version, and its hash is part of every recipe that uses it. Entries with ``any_of`` instead of ``answer`` name several answers, each
+of which is right: the first becomes the gold, the others its alternatives.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,12 +26,12 @@ CHOICES = (PAPER, "corrected")
 
 @dataclass(frozen=True)
 class Overlay:
-    """Named, versioned corrections: ``golds`` maps ids to golds. ``sha256`` covers the whole file's contents."""
+    """Named, versioned corrections: ``golds`` maps ids to accepted answers. ``sha256`` covers the whole file's contents."""
 
     name: str
     version: int
     sha256: str
-    golds: Mapping[str, str]
+    golds: Mapping[str, tuple[str, ...]]
 
     def describe(self) -> dict[str, Any]:
         """What a recipe says of the overlay."""
@@ -48,7 +48,7 @@ def overlay(name: str) -> Overlay | None:
 @lru_cache(maxsize=4)
 def _read(path: Path) -> Overlay:
     content = read_json(path)
-    golds = {name: entry["answer"] for name, entry in content["items"].items() if "answer" in entry}
+    golds = {name: tuple(entry.get("any_of") or [entry["answer"]]) for name, entry in content["items"].items()}
     digest = hashlib.sha256(canonical_json(content).encode()).hexdigest()
     return Overlay(content["name"], content["version"], digest, golds)
 
@@ -71,8 +71,10 @@ def correct(source: str, items: Iterable[Item], name: str) -> tuple[tuple[Item, 
     texts = {p.id: p.text for p in load_pins(source) if p.id in chosen.golds}
     corrected, changed = [], 0
     for item in items:
-        if item.id in texts and pin_of(item).text == texts[item.id] and item.gold != chosen.golds[item.id]:
-            item = Item(item.id, item.problem, chosen.golds[item.id])
-            changed += 1
+        if item.id in texts and pin_of(item).text == texts[item.id]:
+            gold, *alternatives = chosen.golds[item.id]
+            better = replace(item, gold=gold, alternatives=tuple(alternatives))
+            changed += better != item
+            item = better
         corrected.append(item)
     return tuple(corrected), changed

@@ -26,11 +26,12 @@ INTEGER = re.compile(r"0*([0-9]+)(?:\.0*)?")
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One row of a file. ``gold`` is empty where the source gives no answer."""
+    """One row of a file. ``gold`` is empty where the source gives no answer. ``alternatives`` come from an overlay only."""
 
     id: str
     problem: str
     gold: str
+    alternatives: tuple[str, ...] = ()
 
 
 def file_name(source: str) -> str:

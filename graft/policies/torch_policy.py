@@ -288,6 +288,18 @@ class TorchPolicy:
         self.model.save_pretrained(directory)
         self.codec.tokenizer.save_pretrained(directory)
 
+    def memory(self) -> dict[str, int]:
+        """Bytes of the weights and of the optimiser's state; on a GPU also the allocator's peak, whoever allocated."""
+        held = {
+            "weights": sum(p.nbytes for p in self.model.parameters()),
+            "optimiser": sum(v.nbytes for s in self._optimiser.state.values() for v in s.values()),
+        }
+        return held | ({"gpu_peak": torch.cuda.max_memory_allocated(self.settings.device)} if self._on_gpu else {})
+
+    @property
+    def _on_gpu(self) -> bool:
+        return torch.device(self.settings.device).type == "cuda"
+
     def close(self) -> None:
         """Release the model's memory."""
         del self.model, self._optimiser

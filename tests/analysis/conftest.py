@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import yaml
 
@@ -88,6 +90,31 @@ class Runs:
         file = record.path / "metrics.jsonl"
         file.write_text("".join(json.dumps(row) + "\n" for row in rows))
         return file
+
+    @staticmethod
+    def trajectories(record: RunRecord, model: str, steps: list[dict[str, list[float]]]) -> Path:
+        """The trajectory log: per step, prompt id -> the rewards of the model's group."""
+        folder = record.path / "trajectories"
+        folder.mkdir(parents=True)
+        for k, groups in enumerate(steps, 1):
+            rows = [
+                {"step": k, "model": model, "prompt_id": prompt, "index": i, "reward": reward}
+                for prompt, rewards in groups.items()
+                for i, reward in enumerate(rewards)
+            ]
+            pq.write_table(pa.Table.from_pylist(rows), folder / f"step-{k:06d}.parquet")
+        return folder
+
+    @staticmethod
+    def costs(record: RunRecord, steps: int, seconds: dict[str, float], selected: dict[str, int], gpus: int = 4) -> None:
+        """One attempt on GPUs whose steps all took 60 s of validation and ``seconds`` by phase; and the selected checkpoints."""
+        attempt = record.path / "attempts" / "1"
+        attempt.mkdir(parents=True)
+        (attempt / "devices.json").write_text(json.dumps({"kind": "gpu", "count": gpus}))
+        phases = {**seconds, "validation": 60.0}
+        rows = [{"step": k, "wall": sum(phases.values()), "seconds": phases, "tokens": {}} for k in range(1, steps + 1)]
+        (attempt / "steps.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (record.path / "selected.json").write_text(json.dumps({m: {"step": k} for m, k in selected.items()}))
 
     def rows(self, model: str, benchmark: str, run: int, items: int, verdict: Verdict) -> list[dict[str, Any]]:
         return [

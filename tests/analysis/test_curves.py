@@ -8,7 +8,7 @@ import json
 import pytest
 
 from analysis.__main__ import main
-from analysis.curves import Curve, band
+from analysis.figures.curves import Curve, band
 
 from .conftest import Runs, share
 

@@ -20,7 +20,7 @@ def paper(specs: Path) -> Path:
     alone = {"rows": [row for row in WIDE["rows"] if row["slug"] == "full"], "reported_file": None}
     write_spec(specs, "table10", WIDE | alone)
     write_spec(specs, "table2", SPEC)
-    write_spec(specs, "figure1", {"kind": "curves", "rows": []})
+    write_spec(specs, "figure1", {"kind": "holograms", "rows": []})
     return specs
 
 
@@ -38,9 +38,9 @@ def test_tables_are_written_and_what_they_lack_is_said(runs: Runs, paper: Path, 
         # delta_0.7 and grpo_n8 for both receivers are one entry each; hacpo has no YAML among the methods
         ["table2", "incomplete", "Missing runs: 2; Not available in this version: 1"],
         ["table10", "complete", ""],
-        ["figure1", "not in this version", "kind curves"],
+        ["figure1", "not in this version", "kind holograms"],
     ]
-    assert "<table>.md lists the commands that fill table2." in text
+    assert "<name>.{md,csv} list the commands that fill table2." in text
     written = {p.name for p in (tmp_path / "out" / "cpu").iterdir()}
     assert written == {f"{name}.{suffix}" for name in ("table2", "table10") for suffix in ("md", "tex", "csv")}
 

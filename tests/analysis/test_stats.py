@@ -2,8 +2,19 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, strategies as st
 
-from analysis.stats import aggregate, majority, mean_and_std, pass_at_1, pass_at_k, run_means
+from analysis.stats import (
+    aggregate,
+    interquartile_mean,
+    item_differences,
+    majority,
+    mean_and_std,
+    pass_at_1,
+    pass_at_k,
+    probability_of_improvement,
+    run_means,
+)
 
 
 def test_pass_at_1_by_hand():
@@ -110,3 +121,53 @@ def test_run_means_by_hand():
     np.testing.assert_array_equal(run_means(np.array([[[2, 4], [6, 8]], [[1, 1], [1, 1]]])), [5.0, 1.0])
     with pytest.raises(ValueError, match="missing"):
         run_means(np.array([[[np.nan]]]))
+
+
+def test_item_differences_by_hand():
+    # Item 0: ours 3 of 4 (two runs of 2), theirs 1 of 2 -> 0.25. Item 1: ours 1 of 4, theirs 2 of 2 -> -0.75.
+    ours = np.array([[[1, 1], [0, 0]], [[1, 0], [0, 1]]])
+    theirs = np.array([[[1, 0], [1, 1]]])
+    np.testing.assert_array_equal(item_differences(ours, theirs), [0.25, -0.75])
+    # Their mean is the difference of the pass@1: ours (3 + 1) / 8, theirs 3 / 4.
+    assert item_differences(ours, theirs).mean() == pass_at_1(ours).mean() - pass_at_1(theirs).mean() == -0.25
+    with pytest.raises(ValueError, match="same items"):
+        item_differences(ours, theirs[:, :1])
+    with pytest.raises(ValueError, match="missing"):
+        item_differences(np.array([[[np.nan]]]), np.array([[[1.0]]]))
+
+
+def test_interquartile_mean_by_hand():
+    # 1 .. 8: floor(8 / 4) = 2 cut at each end, mean of 3 4 5 6 = 4.5; the outlier does not enter.
+    assert interquartile_mean(np.array([[8, 1], [2, 7], [6, 3], [4, 5]])) == 4.5
+    assert interquartile_mean(np.array([[800, 1], [2, 7], [6, 3], [4, 5]])) == 4.5
+    # Six scores: one cut at each end, mean of 2 3 4 9 = 4.5. Three: nothing is cut.
+    assert interquartile_mean(np.array([[1, 2, 3], [4, 9, 100]])) == 4.5
+    assert interquartile_mean(np.array([[1, 2, 9]])) == 4.0
+    with pytest.raises(ValueError, match="missing"):
+        interquartile_mean(np.array([[1.0, np.nan]]))
+
+
+@given(st.lists(st.integers(-50, 50), min_size=1, max_size=30), st.integers(-5, 5), st.integers(1, 4))
+def test_interquartile_mean_is_the_trimmed_mean_and_moves_with_the_scores(scores: list[int], shift: int, scale: int):
+    cut = len(scores) // 4
+    middle = sorted(scores)[cut : len(scores) - cut]
+    iqm = interquartile_mean(np.array([scores]))
+    assert iqm == pytest.approx(sum(middle) / len(middle))
+    assert interquartile_mean(scale * np.array([scores]).T + shift) == pytest.approx(scale * iqm + shift)
+
+
+def test_probability_of_improvement_by_hand():
+    # Task 0: ours 1, 3 against 2, 3: 1<2, 1<3, 3>2, 3=3 -> (1 + 0.5) / 4 = 0.375. Task 1: both ours above both theirs -> 1.
+    ours, theirs = np.array([[1, 5], [3, 6]]), np.array([[2, 0], [3, 1]])
+    assert probability_of_improvement(ours, theirs) == (0.375 + 1) / 2
+    assert probability_of_improvement(np.ones((1, 2)), np.ones((3, 2))) == 0.5
+    with pytest.raises(ValueError, match="same tasks"):
+        probability_of_improvement(ours, theirs[:, :1])
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=6), st.lists(st.integers(0, 4), min_size=1, max_size=6))
+def test_probability_of_improvement_counts_pairs(ours: list[int], theirs: list[int]):
+    wins = sum((a > b) + (a == b) / 2 for a in ours for b in theirs) / (len(ours) * len(theirs))
+    a, b = np.array(ours)[:, None], np.array(theirs)[:, None]
+    assert probability_of_improvement(a, b) == pytest.approx(wins)
+    assert probability_of_improvement(b, a) == pytest.approx(1 - wins)

@@ -13,7 +13,7 @@ from analysis.tables import Cell, Table, from_reported, from_runs, mark_best
 from analysis.todo import train_command
 from experiments.run_record import UserError
 
-from .conftest import SPEC, WIDE, Runs, share, write_spec
+from .conftest import BENCHMARKS, SPEC, WIDE, Runs, share, write_spec
 
 SPECS = Path(__file__).resolve().parents[2] / "paper_tables" / "specs"
 
@@ -193,6 +193,60 @@ def test_selection_rules_that_differ_are_shouted(runs: Runs, specs: Path, method
     runs.make("graft", share(1))
     runs.make("grpo", share(1), models=("qwen3-1.7b",), pair=None, training={"selection": "last"})
     assert any("DIFFERS BETWEEN ROWS: best: graft; last: grpo" in note for note in build(runs, specs, methods).notes)
+
+
+def test_what_was_not_trained_here_has_no_selection(runs: Runs, specs: Path, methods: Path):
+    runs.make("base", share(1), models=("qwen3-1.7b",), pair=None, training={})
+    (line,) = (n for n in build(runs, specs, methods).notes if "selection" in n)
+    assert line.startswith("Checkpoint selection: none (no row was trained here). ")
+    theirs = {"slug": "theirs", "group": "base", "label": "Theirs", "method": "imported", "parts": ["a"], "compare": False}
+    write_spec(specs, "mini", SPEC | {"rows": [*SPEC["rows"], theirs | {"optional": True}]})
+    runs.make("imported", share(1), models=("qwen3-1.7b",), pair=None, training={"selection": "not ours"})
+    runs.make("graft", share(1))
+    table = build(runs, specs, methods)
+    assert cell(table, "theirs").mean == cell(table, "base").mean == 25.0
+    (line,) = (n for n in table.notes if "selection" in n)
+    assert line.startswith("Checkpoint selection: best. ")
+    runs.make("grpo", share(1), pair=None, models=("qwen3-1.7b",), training={"selection": "last"})
+    (line,) = (n for n in build(runs, specs, methods).notes if "selection" in n)
+    assert line.startswith("Checkpoint selection: DIFFERS BETWEEN ROWS: best: graft; last: grpo. ")
+
+
+PAPER, CORRECTED = {"name": "paper"}, {"name": "corrected", "version": 2, "sha256": "0" * 64, "changed": 24}
+
+
+def golds_lines(runs: Runs, specs: Path, methods: Path) -> list[str]:
+    return [n for n in build(runs, specs, methods).notes if n.startswith("Golds")]
+
+
+def trained_on(golds: dict | None) -> dict:
+    train = {"source": "math-train"} | ({"golds": golds} if golds else {})
+    return {"data": {"train": train, "validation": None, "prompt_suffix": ""}}
+
+
+@pytest.mark.parametrize(("golds", "lines"), [(None, []), (PAPER, ["Golds: paper."]), (CORRECTED, ["Golds: corrected v2."])])
+def test_the_edition_of_the_golds_is_named(golds, lines, runs: Runs, specs: Path, methods: Path):
+    runs.make("graft", share(1), **trained_on(golds))
+    # an untouched model has no training data; its benchmarks here are generated
+    runs.make("base", share(1), models=("qwen3-1.7b",), pair=None, training={}, data={"prompt_suffix": ""})
+    assert golds_lines(runs, specs, methods) == lines
+
+
+def test_golds_of_benchmarks_count_too(runs: Runs, specs: Path, methods: Path):
+    runs.evaluation["benchmarks"] = [
+        {"name": n, "stands_for": s, "items": i, "sha256": "0" * 64, "golds": CORRECTED} for n, s, i in BENCHMARKS
+    ]
+    runs.make("base", share(1), models=("qwen3-1.7b",), pair=None, training={})
+    assert golds_lines(runs, specs, methods) == ["Golds: corrected v2."]
+    runs.make("graft", share(1), **trained_on(PAPER))
+    differ = "Golds: DIFFERS BETWEEN ROWS: corrected v2: base; paper and corrected v2: graft."
+    assert golds_lines(runs, specs, methods) == [differ]
+
+
+def test_golds_that_differ_are_shouted(runs: Runs, specs: Path, methods: Path):
+    runs.make("graft", share(1), **trained_on(PAPER))
+    runs.make("grpo", share(1), models=("qwen3-1.7b",), pair=None, **trained_on(CORRECTED))
+    assert golds_lines(runs, specs, methods) == ["Golds: DIFFERS BETWEEN ROWS: paper: graft; corrected v2: grpo."]
 
 
 def test_no_runs_at_all_still_lists_commands(runs: Runs, specs: Path, methods: Path):

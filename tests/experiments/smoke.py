@@ -76,6 +76,7 @@ def results(run_dir: Path) -> dict[str, str]:
         run_dir / "validation.jsonl",
         run_dir / "selected.json",
         *sorted(run_dir.glob("eval/*/*/*.jsonl")),
+        *(f for folder in ("trajectories", "transfers") for f in sorted(run_dir.glob(f"{folder}/*"))),
     ]
     weights = sorted(run_dir.glob("checkpoints/*/*/*.safetensors")) + sorted(run_dir.glob("best/*/*/weights.safetensors"))
     return {str(f.relative_to(run_dir)): hashlib.sha256(f.read_bytes()).hexdigest() for f in [*files, *weights]}

@@ -73,14 +73,24 @@ def test_no_stops_all_samples_and_the_papers_sampling(name: str):
 
 
 def test_every_sample_is_scored_by_our_verifier():
-    doc = {"id": "x", "message": "?", "gold": "1/2"}
     responses = ["\\boxed{\\frac{1}{2}}", "\\boxed{0.5}", "\\boxed{2}", "0.5 without a box"]
-    assert hooks.process_results(doc, [responses]) == {"pass@1": 0.5, "boxed_missing": 0.25, "timeout": 0.0}
+    one, two = Prompt("x", "?", "1/2"), Prompt("x", "?", "1/2", alternatives=("2",))
+    scores = [hooks.process_results(hooks.to_doc(p, "", plain=False), [responses]) for p in (one, two)]
+    assert scores == [{"pass@1": share, "boxed_missing": 0.25, "timeout": 0.0} for share in (0.5, 0.75)]
+
+
+@needs_lm_eval
+def test_alternatives_reach_lm_eval_beside_items_without_any():
+    prompts = (Prompt("x", "?", "1/2"), Prompt("y", "?", "1", alternatives=("2", "3")))
+    for chosen in (prompts, prompts[::-1], prompts[:1]):  # the columns' types come from the first rows, or from an empty list
+        docs = list(hooks.dataset(hooks.to_doc(p, "", plain=False) for p in chosen)["test"])
+        assert [(d["gold"], tuple(d["alternatives"])) for d in docs] == [(p.gold, p.alternatives) for p in chosen]
+        assert [hooks.process_results(d, [["\\boxed{2}"]])["pass@1"] for d in docs] == [float("2" in p.golds) for p in chosen]
 
 
 def test_a_filter_that_keeps_the_first_sample_only_is_refused():
     with pytest.raises(UserError, match="take_first_k"):
-        hooks.process_results({"gold": "1"}, ["\\boxed{1}"])
+        hooks.process_results({"gold": "1", "alternatives": []}, ["\\boxed{1}"])
 
 
 @pytest.mark.parametrize("template", [True, False])

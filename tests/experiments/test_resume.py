@@ -9,6 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.run_record import RunRecord, read_jsonl
+from graft import trajectories
 from tests.experiments.smoke import TINY, kill_when, only_run, results, run
 
 pytestmark = pytest.mark.slow
@@ -34,8 +35,11 @@ def test_run_is_complete(whole):
     assert record.done
     assert [row["step"] for row in read_jsonl(whole / "metrics.jsonl")] == list(range(1, 8))
     assert record.status()["state"] == "done"
-    steps = sorted(p.stem for p in (whole / "trajectories").iterdir())
+    steps = sorted(p.stem for p in (whole / "trajectories").glob("*.parquet"))
     assert steps == [f"step-{k:06d}" for k in range(1, 8)]
+    for folder in ("trajectories", "transfers"):
+        assert trajectories.steps(whole / folder) == tuple(range(1, 8))
+    assert trajectories.problems(whole / "trajectories") == []
     table = pq.read_table(whole / "trajectories" / "step-000001.parquet")
     assert table.num_rows == 2 * 4 * 4  # models x prompts x n
     compute = json.loads((whole / "compute.json").read_text())
@@ -107,7 +111,14 @@ def test_finished_run_is_reused(whole, tmp_path):
     assert results(whole) == before
     (attempt,) = RunRecord.open(whole).attempts()  # training and evaluation of the first call; none was added
     assert attempt.reason == "done"
-    assert {f.name for f in attempt.path.iterdir()} == {"start.json", "end.json", "steps.jsonl", "evaluation.json"}
+    names = {"start", "devices", "startup", "memory", "evaluation", "end"}
+    assert {f.name for f in attempt.path.iterdir()} == {"steps.jsonl", *(f"{n}.json" for n in names)}
+    # The ledger adds up: loading, steps and evaluation are the attempt's wall-clock time, but for what closing takes.
+    ledger = json.loads((whole / "compute.json").read_text())
+    timed = ledger["startup_seconds"] + sum(ledger["phases"].values()) + ledger["evaluation_seconds"]
+    wall = json.loads((attempt.path / "end.json").read_text())["seconds"]
+    assert timed == pytest.approx(wall, rel=0.02, abs=0.5)
+    assert ledger["peak_bytes"]["tiny-smollm3"]["optimiser"] > ledger["peak_bytes"]["tiny-smollm3"]["weights"] > 2e6
 
 
 def test_missing_sample_is_never_done(whole, tmp_path):

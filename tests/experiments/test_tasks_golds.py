@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+from dataclasses import replace
 
 import pytest
 
 from experiments import tasks
 from experiments.config import resolve
 from experiments.errors import UserError
+from experiments.evaluation import Sample, item_row
 from experiments.run_record import fingerprint
-from experiments.tasks import corrections, load_prompt_set
+from experiments.tasks import PromptSet, corrections, load_prompt_set
 from experiments.tasks.corrections import correct, overlay
 from experiments.tasks.files import ITEMS, Item
 from experiments.tasks.pinning import load_pins
+from graft.types import Prompt, Verdict
 from tests.experiments.toy_sets import OVERLAY, install, rows_of, write_jsonl
 
 KINDS = {"notation": 61, "incomplete": 12, "punctuation": 6, "alternatives": 4, "missing": 2, "gold error": 1}
@@ -29,22 +33,50 @@ def root(tmp_path, monkeypatch):
 
 
 def golds(source, root, name):
-    return {p.id: p.gold for p in load_prompt_set(source, root, name).prompts}
+    return {p.id: p.golds for p in load_prompt_set(source, root, name).prompts}
+
+
+def accepted(entry):
+    return tuple(entry["any_of"]) if "any_of" in entry else (entry["answer"],)
 
 
 def test_exactly_the_named_golds_change(root):
     for source in ITEMS:
         before, after = golds(source, root, "paper"), golds(source, root, "corrected")
-        changed = {name: gold for name, gold in after.items() if before.get(name) != gold}
-        assert changed == {k: e["answer"] for k, e in OVERLAY["items"].items() if k.startswith(source) and "answer" in e}
+        changed = {name: answers for name, answers in after.items() if before.get(name) != answers}
+        assert changed == {k: accepted(e) for k, e in OVERLAY["items"].items() if k.startswith(source)}
         assert before.keys() <= after.keys()
 
 
 def test_an_item_without_gold_is_left_out_until_a_correction_gives_one(root):
     assert list(golds("math-train", root, "paper")) == ["math-train/0", "math-train/1", "math-train/2"]
-    assert golds("math-train", root, "corrected")["math-train/3"] == "13"
-    assert golds("math-train", root, "corrected")["math-train/2"] == "22"  # two right answers are no single gold
+    assert golds("math-train", root, "corrected")["math-train/3"] == ("13",)
     assert tasks.describe_prompt_set("math-train", root)["items"] == 3
+
+
+def test_two_right_answers_are_a_gold_and_its_alternative(root):
+    (prompt,) = (p for p in load_prompt_set("math-train", root, "corrected").prompts if p.id == "math-train/2")
+    assert (prompt.gold, prompt.alternatives) == ("7", ("8",))
+    assert golds("math-train", root, "paper")["math-train/2"] == ("22",)
+
+
+def test_the_hash_of_a_set_covers_alternatives_and_is_the_old_one_without_any():
+    def digest(*alternatives):
+        return PromptSet.of("toys", (Prompt("a", "m", "1", alternatives=alternatives),)).sha256
+
+    # what every run under the source's golds was frozen with
+    assert digest() == hashlib.sha256(b'["a","m","1"]').hexdigest()
+    assert digest("2") == hashlib.sha256(b'["a","m","1","2"]').hexdigest()
+    assert len({digest(), digest("2"), digest("3"), digest("2", "3"), digest("3", "2")}) == 5
+
+
+def test_evaluation_rows_name_alternatives_only_where_there_are_any():
+    def row(*alternatives):
+        prompt = Prompt("a", "m", "1", alternatives=alternatives)
+        return item_row(("toys", 0, 0), prompt, Sample("2", None), Verdict(False, "2", "different"))
+
+    assert row("2") == row() | {"alternatives": ["2"]}
+    assert "alternatives" not in row()
 
 
 def test_a_recipe_says_which_golds(root):
@@ -82,6 +114,9 @@ def test_a_correction_belongs_to_a_problem_not_to_an_id(root):
     assert correct("minerva", [spaced], "corrected")[0][0].gold == "2 \\times 10^{3}"
     right = Item("minerva/1", rows_of("minerva")[1]["problem"], "2 \\times 10^{3}")
     assert correct("minerva", [right], "corrected") == ((right,), 0)
+    both = Item("math-train/2", rows_of("math-train")[2]["problem"], "7", ("8",))
+    assert correct("math-train", [replace(both, alternatives=())], "corrected") == ((both,), 1)
+    assert correct("math-train", [both], "corrected") == ((both,), 0)
     with pytest.raises(UserError, match="known: paper, corrected"):
         overlay("unheard")
 
@@ -98,7 +133,7 @@ def test_golds_and_pins_reach_the_fingerprint(root):
     corrected = variants[1].recipe
     described = [corrected["data"]["train"], *corrected["evaluation"]["benchmarks"]]
     assert [d["golds"]["name"] for d in described] == ["corrected"] * 6
-    assert {d["source"]: d["golds"]["changed"] for d in described} == {s: int(s in ("math-train", "minerva")) for s in ITEMS}
+    assert {d["source"]: d["golds"]["changed"] for d in described} == dict.fromkeys(ITEMS, 0) | {"math-train": 2, "minerva": 1}
     assert plan(root).recipe["data"]["train"]["items"] == 3
 
 
@@ -141,14 +176,16 @@ def test_recipes_of_generated_sets_gain_no_keys():
 
 def test_the_committed_overlay_is_whole():
     content = json.loads((corrections.FOLDER / "corrected.json").read_text())
-    assert (content["name"], content["version"]) == ("corrected", 1)
+    assert (content["name"], content["version"]) == ("corrected", 2)
     counts = dict.fromkeys(KINDS, 0)
     pinned = {p.id for source in ITEMS for p in load_pins(source)}
     for name, entry in content["items"].items():
         assert name in pinned
         assert entry.keys() in ({"answer", "kind", "reason"}, {"any_of", "kind", "reason"})
         assert ("any_of" in entry) == (entry["kind"] == "alternatives")
-        assert entry.get("answer", "x").strip()
+        assert all(answer.strip() for answer in accepted(entry))
+        assert len(set(accepted(entry))) == (2 if "any_of" in entry else 1)
         counts[entry["kind"]] += 1
     assert counts == KINDS
-    assert len(overlay("corrected").golds) == sum(KINDS.values()) - KINDS["alternatives"] == 82
+    assert dict(overlay("corrected").golds) == {name: accepted(entry) for name, entry in content["items"].items()}
+    assert len(overlay("corrected").golds) == sum(KINDS.values()) == 86

@@ -30,7 +30,7 @@ def test_files_are_the_pinned_ones_and_train_is_in_no_benchmark():
     assert verdict(tuple(reports.values())) == "All sets are the pinned ones."
 
 
-@pytest.mark.parametrize(("source", "paper", "changed"), [("math-train", 7498, 20), ("minerva", 272, 62), ("math500", 500, 0)])
+@pytest.mark.parametrize(("source", "paper", "changed"), [("math-train", 7498, 24), ("minerva", 272, 62), ("math500", 500, 0)])
 def test_counts_under_both_golds(source, paper, changed):
     assert describe_prompt_set(source, str(ROOT))["items"] == paper
     corrected = describe_prompt_set(source, str(ROOT), "corrected")
@@ -40,8 +40,8 @@ def test_counts_under_both_golds(source, paper, changed):
 def test_every_correction_changes_its_gold_and_scientific_notation_is_the_same_number():
     before = {i.id: i.gold for source in ITEMS for i in read_items(source, str(ROOT))}
     numbers = 0
-    for name, gold in overlay("corrected").golds.items():
-        assert before[name] != gold
+    for name, (gold, *alternatives) in overlay("corrected").golds.items():
+        assert (before[name],) != (gold, *alternatives)
         match = TIMES_TEN.fullmatch(gold)
         if match:
             assert float(f"{match[1]}e{match[2]}") == float(before[name])
@@ -50,10 +50,22 @@ def test_every_correction_changes_its_gold_and_scientific_notation_is_the_same_n
 
 
 def test_every_corrected_gold_is_an_answer_to_itself():
+    pairs = [(golds, gold) for golds in overlay("corrected").golds.values() for gold in golds]
     with Verifier() as verifier:
-        golds = list(overlay("corrected").golds.values())
-        verdicts = verifier.verify_many([(gold, f"So \\boxed{{{gold}}}.") for gold in golds])
-    assert [g for g, v in zip(golds, verdicts) if not v.correct] == []
+        verdicts = verifier.verify_many([(golds, f"So \\boxed{{{gold}}}.") for golds, gold in pairs])
+    assert len(pairs) == 86 + 4
+    assert [gold for (_, gold), v in zip(pairs, verdicts) if not v.correct] == []
+
+
+def test_of_two_alternatives_the_sources_gold_is_one_and_each_is_needed():
+    before = {i.id: i.gold for i in read_items("math-train", str(ROOT))}
+    with Verifier() as verifier:
+        for name, golds in overlay("corrected").golds.items():
+            if len(golds) == 1:
+                continue
+            judged = [[verifier.verify(gold, f"\\boxed{{{other}}}").correct for other in golds] for gold in golds]
+            assert judged == [[True, False], [False, True]], name
+            assert verifier.verify(golds, f"\\boxed{{{before[name]}}}").correct, name
 
 
 @pytest.mark.parametrize("source", ["math500", "minerva"])

@@ -119,7 +119,7 @@ def test_changed_sees_roles_settings_and_values_on_either_side() -> None:
     assert changed(base.with_hyperparameters(delta=0.7), base) == {"delta"}
     assert changed(replace(base, minibatches=2, joint=False), base) == {"minibatches", "joint"}
     assert changed(base, base) == set()
-    assert set(STRUCTURE) == {*ROLES, "joint", "minibatches"}
+    assert set(STRUCTURE) == {*ROLES, "joint", "minibatches", "peers"}
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -17,6 +17,15 @@ def test_prompt_needs_id_message_and_gold(fields: tuple[str, str, str]) -> None:
         Prompt(*fields)
 
 
+def test_alternatives_are_golds_too() -> None:
+    assert Prompt("i", "m", "g").golds == ("g",)
+    assert Prompt("i", "m", "g", alternatives=("h", "k")).golds == ("g", "h", "k")
+    with pytest.raises(ValueError, match="must not be empty"):
+        Prompt("i", "m", "g", alternatives=(" ",))
+    with pytest.raises(ValueError, match="repeats another gold"):
+        Prompt("i", "m", "g", alternatives=("h", "g"))
+
+
 def test_every_response_id_needs_its_own_logprob() -> None:
     with pytest.raises(ValueError, match="2 response ids but 1 log-probs"):
         Response((1, 2), (-1.0,), "x", "length")

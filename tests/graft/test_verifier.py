@@ -118,7 +118,61 @@ def test_bare_number_outside_a_box_does_not_count(verifier):
     assert verifier.verify("12", "It is 12.").how == "boxed missing"
 
 
-@pytest.mark.parametrize("gold", ["", "  ", None])
+@pytest.mark.parametrize(
+    ("golds", "answer", "how"),
+    [
+        (("1", "x+1"), "1+x", "equal"),  # by math-verify, after a first gold that is decided at sight
+        (("x+1", "1"), "1", "equal"),
+        (("1", "x+1"), "2", "different"),  # from both
+        (("x+1", "x+2"), r"\frac", "parse error"),
+        # an answer that one alternative cannot judge is not different, whatever the other says
+        (("1", TOWER), "2", "too large"),
+        ((TOWER, "1"), "2", "too large"),
+        ((TOWER, "2"), "2", "equal"),
+        (("x+1",), "1+x", "equal"),
+    ],
+)
+def test_one_of_several_golds_is_enough(verifier, golds, answer, how):
+    verdict = verifier.verify(golds, boxed(answer))
+    assert (verdict.how, verdict.correct, verdict.extracted) == (how, how == "equal", answer)
+
+
+def test_several_golds_count_as_one_judgement_and_need_a_box():
+    with Verifier() as v:
+        pairs = [(("1", "2"), boxed("2")), (("1", "2"), "It is 2."), ("2", boxed("2")), (("1", "2"), boxed("3"))]
+        assert [w.how for w in v.verify_many(pairs)] == ["equal", "boxed missing", "equal", "different"]
+        assert v.counts == {"equal": 2, "boxed missing": 1, "different": 1}
+
+
+def test_of_two_golds_without_a_judgement_the_graver_word_stands(monkeypatch):
+    words = {"x_1": "parse error", "x_2": "timeout", "x_3": "different", "x_4": "worker died", "x_5": "equal"}
+    with Verifier() as v:
+        monkeypatch.setattr(v._workers[0], "ask", lambda gold, _: words[gold])
+        asked = [("x_1", "x_3"), ("x_1", "x_2"), ("x_3", "x_2", "x_3"), ("x_2", "x_4"), ("x_4", "x_5"), ("x_3", "x_3")]
+        found = [v.verify(golds, boxed("y_1")).how for golds in asked]
+    assert found == ["parse error", "timeout", "timeout", "worker died", "equal", "different"]
+
+
+def test_what_is_remembered_is_each_alternatives_own(monkeypatch):
+    asked = []
+
+    def ask(gold, answer):
+        asked.append((gold, answer))
+        return "equal" if (gold, answer) in (("x_1", "y_1"), ("x_2", "y_2")) else "different"
+
+    with Verifier() as v:
+        monkeypatch.setattr(v._workers[0], "ask", ask)
+        assert not v.verify("x_1", boxed("y_2")).correct
+        # the same first gold and answer as above: its "different" must not stand for the second gold
+        assert v.verify(("x_1", "x_2"), boxed("y_2")).correct
+        assert not v.verify(("x_1", "x_3"), boxed("y_2")).correct
+        assert v.verify(("x_1", "x_2"), boxed("y_1")).correct
+        # the first gold is asked first, the second only where the first did not accept, and nothing twice
+        assert asked == [("x_1", "y_2"), ("x_2", "y_2"), ("x_3", "y_2"), ("x_1", "y_1")]
+        assert v.cache_hits == 2
+
+
+@pytest.mark.parametrize("gold", ["", "  ", None, (), ("1", " "), ["1", "2"]])
 def test_empty_gold_is_an_error_and_judges_nothing(gold):
     with Verifier() as v:
         with pytest.raises(ValueError, match=r"pair 1: the gold answer is empty"):

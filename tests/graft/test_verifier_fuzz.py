@@ -163,6 +163,17 @@ def test_anything_gets_a_verdict(verifier, gold, answer):
     assert holds(verifier, gold, f"\\boxed{{{answer}}}")
 
 
+@settings(max_examples=100)
+@given(texts.filter(str.strip), texts.filter(str.strip), texts)
+def test_two_golds_accept_what_either_accepts(verifier, first, second, answer):
+    response = f"\\boxed{{{answer}}}"
+    alone = [verifier.verify(gold, response).how for gold in (first, second)]
+    both = verifier.verify((first, second), response)
+    assert both.correct == ("equal" in alone)
+    assert both.how in alone
+    assert (both.how == "different") == (set(alone) == {"different"})
+
+
 @pytest.mark.slow
 @settings(max_examples=2500)
 @given(texts, texts, texts)

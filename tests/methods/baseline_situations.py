@@ -181,14 +181,14 @@ def scheduled(golds: Seq[str], loop: LoopSettings, step: int = 1) -> list[Prompt
     return [replace(p, gold=by_id[p.id]) for p in blank]
 
 
-def judge(n: int = 4, models: int = 1) -> Callable[[Seq[tuple[str, str]]], list[Verdict]]:
+def judge(n: int = 4, models: int = 1) -> Callable[[Seq[tuple[tuple[str, ...], str]]], list[Verdict]]:
     """A gold "k" lets the first k of n responses pass; "k/l" says it per model, in the order in which they sample."""
     calls = 0
 
-    def verify(pairs: Seq[tuple[str, str]]) -> list[Verdict]:
+    def verify(pairs: Seq[tuple[tuple[str, ...], str]]) -> list[Verdict]:
         nonlocal calls
         which, calls = calls % models, calls + 1
-        passed = [i % n < int(gold.split("/")[which]) for i, (gold, _) in enumerate(pairs)]
+        passed = [i % n < int(gold.split("/")[which]) for i, ((gold,), _) in enumerate(pairs)]
         return [Verdict(x, None, "equal" if x else "different") for x in passed]
 
     return verify

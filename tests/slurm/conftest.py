@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.slurm import lab as labs
+from tests.slurm.sweeping import Place, Undisturbed, science
 
 SLURM_TESTS = os.environ.get("SLURM_TESTS", "")  # 1: skip where Slurm cannot be started; require: fail there
 
@@ -31,3 +33,12 @@ def slurm_lab() -> Iterator[labs.Lab]:
         pytest.skip(lab)
     yield lab
     labs.release(lab)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(slurm_lab: labs.Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Undisturbed]:
+    """What the LONG recipe leaves behind when nothing happens to it: a local run, by content. It runs beside the first tests."""
+    place = Place(slurm_lab, tmp_path_factory.mktemp("undisturbed"))
+    with ThreadPoolExecutor(1) as pool:
+        launched = pool.submit(place.launch, cluster="local")
+        yield lambda: science(place.record().path) if launched.result() else {}

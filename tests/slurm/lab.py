@@ -35,7 +35,8 @@ class Lab:
 
     def environment(self) -> dict[str, str]:
         """This process's environment with SLURM_CONF set and without what an enclosing job or a user's defaults left."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_"))}
+        foreign = ("SLURM_", "SBATCH_", "SQUEUE_", "SACCT_")
+        kept = {k: v for k, v in os.environ.items() if k.startswith("SLURM_LAB") or not k.startswith(foreign)}
         return {**kept, "SLURM_LAB": str(self.folder), "SLURM_CONF": str(self.slurm_conf)}
 
     def run(self, *command: str, check: bool = True) -> str:
@@ -94,6 +95,7 @@ def find_or_start() -> Lab | str:
             was_up = _answers(lab)
             done = subprocess.run([CLUSTER / "up.sh"], env=lab.environment(), capture_output=True, text=True)
             if done.returncode != 0:
+                subprocess.run([CLUSTER / "down.sh"], env=lab.environment(), capture_output=True)
                 return (done.stderr.strip().splitlines() or [f"up.sh: exit {done.returncode}"])[-1]
             if not was_up:
                 lab.ours.touch()
@@ -119,6 +121,8 @@ def release(lab: Lab) -> None:
 
 def _answers(lab: Lab) -> bool:
     """Whether the controller runs and answers; no Slurm at all is a no."""
+    if not lab.slurm_conf.exists():  # Slurm's commands wait a minute for a missing one
+        return False
     try:
         return subprocess.run(["scontrol", "ping"], env=lab.environment(), capture_output=True).returncode == 0
     except FileNotFoundError:

@@ -27,10 +27,10 @@ def test_every_spec_becomes_runs(table: str):
     assert [c.row for c in made] == [row["slug"] for row in spec["rows"]]
     runs, lacking = unique_runs(made, [])
     assert runs
-    # A joint run serves both receivers, an independent method has one run for each.
+    # A joint run serves both receivers; any other method, also one with a stored peer, has one run for each.
     per_row = Counter()
     for plan, _ in runs.values():
-        per_row[plan.cell["method"], str(dict(plan.deviations))] += 1 if plan.cell["pair"] else 1 / 2
+        per_row[plan.cell["method"], str(dict(plan.deviations))] += 1 if len(plan.cell["models"]) > 1 else 1 / 2
     assert set(per_row.values()) == {1}
     assert len(per_row) == len({(c.method, c.overrides) for c in made if c not in lacking})
     for plan, _ in runs.values():

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("table8")
-    done = run("sweeps.launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
+    done = run("sweeps", "launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     return root
 
@@ -85,7 +85,7 @@ def test_table9_and_exchange_read_the_metrics_of_graft(place):
 def test_second_launch_reuses_everything(place):
     before = {p: p.read_bytes() for p in place.glob("runs/paper/*/done.json")}
     started = time.monotonic()
-    again = run("sweeps.launch", "table8", "--scale", "smoke", cwd=place)
+    again = run("sweeps", "launch", "table8", "--scale", "smoke", cwd=place)
     assert again.returncode == 0
     assert f"{len(before)} done already, 0 to run" in again.stdout
     assert {p: p.read_bytes() for p in place.glob("runs/paper/*/done.json")} == before
@@ -93,7 +93,9 @@ def test_second_launch_reuses_everything(place):
 
 
 def test_failing_run_fails_the_launch_and_says_why(place, tmp_path):
-    broken = run("sweeps.launch", "table9", "--scale", "smoke", "--overrides", "scale.training.max_prompt_tokens=3", cwd=tmp_path)
+    broken = run(
+        "sweeps", "launch", "table9", "--scale", "smoke", "--overrides", "scale.training.max_prompt_tokens=3", cwd=tmp_path
+    )
     assert broken.returncode not in (0, 2)
     assert "max_prompt_tokens" in broken.stdout
     statuses = [json.loads(p.read_text()) for p in tmp_path.glob("runs/paper/*/status.json")]
@@ -102,7 +104,7 @@ def test_failing_run_fails_the_launch_and_says_why(place, tmp_path):
 
 
 def test_mistake_stops_the_launch_before_anything_starts(tmp_path):
-    refused = run("sweeps.launch", "table2", "--scale", "unheard", cwd=tmp_path)
+    refused = run("sweeps", "launch", "table2", "--scale", "unheard", cwd=tmp_path)
     assert refused.returncode == 2
     assert "unheard" in refused.stderr
     assert not (tmp_path / "runs").exists()

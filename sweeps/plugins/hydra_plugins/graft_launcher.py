@@ -33,14 +33,21 @@ class SweepLauncher(Launcher):
         """Freeze and launch all jobs as one. Leaves with the worst exit code of the children, where there is one."""
         from experiments.config import load_config, resolve
         from experiments.progress import Display
+        from sweeps.cells import add_runs
         from sweeps.launch import How, launch
 
-        cluster = load_config(job_overrides[0]).cluster
+        clusters = [load_config(job).cluster for job in job_overrides]
+        cluster = clusters[0]
         if cluster.scheduler != self.scheduler:
             raise UserError(
                 f"hydra/launcher={self.scheduler}, but cluster={cluster.name} has scheduler {cluster.scheduler}; choose one"
             )
-        runs = {plan.name: (plan, options) for job in job_overrides for plans, options in [resolve(job)] for plan in plans}
+        runs: dict[str, Any] = {}
+        for job in job_overrides:
+            add_runs(runs, *resolve(job))
+        # One launch has one place and one way to run; a sweep over either would be taken from its first job in silence.
+        if any(c != cluster for c in clusters) or len({options.experiment_root for _, options in runs.values()}) > 1:
+            raise UserError("cluster, experiment and runs_root must be the same for all jobs of a sweep; launch once for each")
         if any(options.dry_run for _, options in runs.values()):
             print("\n".join(str(options.experiment_root / name) for name, (_, options) in runs.items()))
         else:

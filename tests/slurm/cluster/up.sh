@@ -54,11 +54,26 @@ ensure() { # name command...: run the command unless the daemon lives
   pid_of "$name" >/dev/null || "$@" || fail "$name did not start; see $LAB/log"
 }
 
+check_ports() { # another lab's database would answer, too
+  local port
+  for port in "$PORT" $((PORT + 1)) $((PORT + 2)); do
+    ! (: <"/dev/tcp/127.0.0.1/$port") 2>/dev/null || fail "port $port is in use: set SLURM_LAB_PORT to another first port"
+  done
+}
+
+none_lives() {
+  local name
+  for name in munged mariadbd slurmdbd slurmctld; do
+    ! pid_of "$name" >/dev/null || return 1
+  done
+}
+
 main() {
   local node
   [ "$(id -u)" = 0 ] || fail "starting it needs root"
   command -v slurmctld >/dev/null || fail "slurmctld not found: run $HERE/install.sh"
   make_folders
+  ! none_lives || check_ports
   pid_of slurmctld >/dev/null || write_configuration
   ensure munged start_munged
   if [ "$DBD" = 1 ]; then

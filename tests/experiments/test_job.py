@@ -1,0 +1,190 @@
+"""experiments.job: frozen elements of a batch, stages, exit codes; the code's version in a snapshot; who is alive."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from experiments.config import Options
+from experiments.errors import UserError
+from experiments.files import write_json
+from experiments.job import options_to_json, read_element, stages
+from experiments.run_record import RunRecord, code_version
+from tests.experiments.smoke import ROOT, TINY, environment, run
+
+
+def options(tmp_path, **changes):
+    values = {
+        "experiment_root": tmp_path,
+        "data_root": None,
+        "model_paths": {"a": "a"},
+        "device": "cpu",
+        "threads": 1,
+        "resume": "auto",
+        "evaluate": True,
+        "logger": "none",
+        "checkpoint_every": 1,
+        "dry_run": False,
+    }
+    return Options(**values | changes)
+
+
+def make(root, method="graft"):
+    cell = {"method": method, "pair": "1", "models": ["a"], "scale": "cpu", "seed": 0}
+    return RunRecord.create(root, cell=cell, recipe={"seed": 0, "method": {"name": method}}, deviations={})
+
+
+def batch_file(tmp_path, *elements):
+    file = tmp_path / "batch.json"
+    write_json(file, {"elements": list(elements)})
+    return file
+
+
+def test_an_element_carries_its_own_options(tmp_path):
+    wanted = options(tmp_path, checkpoint_every=7)
+    element = {"run": str(tmp_path / "x"), "options": options_to_json(wanted), "stage": "train"}
+    read = read_element(batch_file(tmp_path, {}, element), 1)
+    assert (read.run, read.options, read.stage) == (tmp_path / "x", wanted, "train")
+
+
+@pytest.mark.parametrize(
+    ("index", "stage", "says"),
+    [(1, "all", "elements 0 to 0"), (-1, "all", "elements 0 to 0"), (0, "sleep", "all, train, evaluate")],
+)
+def test_wrong_elements_are_the_users_mistakes(index, stage, says, tmp_path):
+    element = {"run": "x", "options": options_to_json(options(tmp_path)), "stage": stage}
+    with pytest.raises(UserError, match=says):
+        read_element(batch_file(tmp_path, element), index)
+    with pytest.raises(UserError, match="no such file"):
+        read_element(tmp_path / "none.json", 0)
+
+
+def test_stages(tmp_path):
+    fresh, base = make(tmp_path), make(tmp_path, "base")
+    both, without = options(tmp_path), options(tmp_path, evaluate=False)
+    assert stages(fresh, both, "all") == ("train", "evaluate")
+    assert stages(fresh, without, "all") == ("train",)
+    assert stages(fresh, both, "train") == ("train",)
+    assert stages(base, both, "all") == stages(base, without, "evaluate") == ("evaluate",)
+    assert stages(base, both, "train") == ()
+    with pytest.raises(UserError, match="not finished training"):
+        stages(fresh, both, "evaluate")
+    write_json(fresh.path / "selected.json", {})
+    assert stages(fresh, both, "all") == stages(fresh, without, "evaluate") == ("evaluate",)
+    assert stages(fresh, both, "train") == stages(fresh, without, "all") == ()
+
+
+@pytest.mark.slow
+def test_a_queued_element_runs_as_it_was_frozen_stage_by_stage(tmp_path):
+    args = (*TINY, "method=grpo", "model=tiny-qwen3", "scale.training.max_steps=1", "evaluate=false", f"runs_root={tmp_path}")
+    assert run("experiments.train", *args).returncode == 0
+    (trained,) = (RunRecord.open(f.parent) for f in tmp_path.glob("*/*/run.json"))
+    frozen = json.loads((trained.path / "options.json").read_text())
+    copy = tmp_path / "queued" / trained.path.name
+    copy.mkdir(parents=True)
+    (copy / "run.json").write_bytes((trained.path / "run.json").read_bytes())
+    (copy / "status.json").write_text(json.dumps({"state": "prepared", "attempt": 0, "step": 0, "steps": None, "reason": None}))
+    write_json(copy / "options.json", {"broken": "by a later launch"})
+    elements = [{"run": str(copy), "options": frozen, "stage": stage} for stage in ("evaluate", "train", "evaluate", "all")]
+    batch = ("--batch", str(batch_file(tmp_path, *elements)), "--element")
+    record = RunRecord.open(copy)
+    refused = run("experiments.job", *batch, "0")
+    assert (refused.returncode, record.attempts()) == (2, ())
+    assert run("experiments.job", *batch, "1").returncode == 0
+    assert record.status()["state"] == "trained"
+    assert not (copy / "eval").exists()
+    assert run("experiments.job", *batch, "1").returncode == 0  # nothing to do: no attempt
+    assert run("experiments.job", *batch, "2").returncode == 0
+    assert record.done
+    assert [a.reason for a in record.attempts()] == ["trained", "done"]
+    assert (copy / "metrics.jsonl").read_bytes() == (trained.path / "metrics.jsonl").read_bytes()
+    assert run("experiments.job", str(copy)).returncode == 1  # its options.json is broken: an error of its own
+
+
+@pytest.mark.parametrize("args", [(), ("x", "--batch", "b", "--element", "0"), ("x", "--element", "0"), ("--element", "1")])
+def test_impossible_calls(args):
+    done = run("experiments.job", *args)
+    assert done.returncode == 2
+    assert "give run directories, or --batch" in done.stderr
+
+
+def test_the_worst_code_of_several_runs(tmp_path):
+    """A mistake and an error of its own, in both orders; the first does not keep the second from being tried."""
+    broken = make(tmp_path)
+    (broken.path / "options.json").write_text("{")
+    for order in ((tmp_path / "none", broken.path), (broken.path, tmp_path / "none")):
+        done = run("experiments.job", *map(str, order))
+        assert done.returncode == 2
+        assert "not a run directory" in done.stderr
+        assert "options.json: not JSON" in done.stderr
+
+
+def test_version_of_a_snapshot(tmp_path):
+    assert code_version(ROOT)["commit"]
+    assert code_version(tmp_path) == {"commit": None, "dirty": False, "diff": None}
+    write_json(tmp_path / "CODE.json", {"commit": "abc", "dirty": True, "diff": "+1"})
+    assert code_version(tmp_path) == {"commit": "abc", "dirty": True, "diff": "+1"}
+
+
+def test_a_snapshot_inside_a_checkout_does_not_take_the_checkouts_commit(tmp_path):
+    subprocess.run(["git", "init", "-q", str(tmp_path)], check=True)
+    (tmp_path / "snapshot").mkdir()
+    write_json(tmp_path / "snapshot" / "CODE.json", {"commit": "abc", "dirty": False})
+    assert code_version(tmp_path / "snapshot") == {"commit": "abc", "dirty": False, "diff": None}
+
+
+HOLD = """
+import sys, time
+from pathlib import Path
+from experiments.run_record import RunRecord
+with RunRecord.open(Path(sys.argv[1])).lock():
+    print("held", flush=True)
+    time.sleep(60)
+"""
+
+
+def test_alive_is_the_holder_of_the_lock_until_its_death(tmp_path):
+    record = make(tmp_path)
+    assert not record.alive()
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(record.path)], cwd=ROOT, env=environment(), stdout=subprocess.PIPE, text=True
+    )
+    assert holder.stdout.readline() == "held\n"
+    assert record.alive()
+    holder.send_signal(signal.SIGKILL)
+    holder.wait()
+    assert not record.alive()
+
+
+def test_asking_who_is_alive_never_refuses_a_start(tmp_path):
+    record = make(tmp_path)
+    stop = threading.Event()
+    askers = [threading.Thread(target=lambda: [record.alive() for _ in iter(stop.is_set, True)]) for _ in range(3)]
+    for asker in askers:
+        asker.start()
+    try:
+        for _ in range(200):
+            with record.lock():
+                pass
+    finally:
+        stop.set()
+        for asker in askers:
+            asker.join()
+
+
+def test_attempts_carry_the_schedulers_ids(tmp_path, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "9")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "7")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "2")
+    monkeypatch.setenv("SLURMD_NODENAME", "n1")
+    record = make(tmp_path)
+    record.new_attempt()
+    (attempt,) = record.attempts()
+    assert (attempt.job, attempt.start["SLURM_RESTART_COUNT"], attempt.start["SLURMD_NODENAME"]) == ("7_3", "2", "n1")
+    assert (attempt.reason, attempt.end) == (None, None)
