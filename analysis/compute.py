@@ -154,6 +154,12 @@ def score_spec(spec: ComputeSpec) -> TableSpec:
 def row_hours(runs: Mapping[str, tuple[RunRecord, Ledger]]) -> dict[str, dict[str, float]]:
     """receiver -> device-hours by HOURS, of one method's finished run or runs. Sums over both models need both."""
     selected = {x: selected_step(record, x) for x, (record, _) in runs.items()}
+    for x, (record, ledger) in runs.items():
+        if selected[x] > len(ledger.kept):
+            raise UserError(
+                f"{record.path}: the selected checkpoint is of step {selected[x]}, the ledger (attempts/*/steps.jsonl) ends at step "
+                f"{len(ledger.kept)}; its files were removed, so its cost is not known. Move the run away and train it again."
+            )
     # By models and not by pair: a run with a stored peer belongs to a pair and trains one model, so its costs add up as GRPO's do.
     joint = any(len(record.config["recipe"]["models"]) > 1 for record, _ in runs.values())
     hours = {}

@@ -34,11 +34,16 @@ def test_an_inner_phase_is_not_in_the_outer_one(clock):
 
 def test_a_phase_that_fails_is_closed(clock):
     watch = Stopwatch()
-    with pytest.raises(ValueError, match="inner"), watch("outer"):
-        clock[0] += 1
-        with watch("inner"):
-            clock[0] += 2
-            raise ValueError("inner")
+
+    def failing():
+        with watch("outer"):
+            clock[0] += 1
+            with watch("inner"):
+                clock[0] += 2
+                raise ValueError("inner")
+
+    with pytest.raises(ValueError, match="inner"):
+        failing()
     with watch("later"):
         clock[0] += 5
     assert watch.seconds == {"inner": 2.0, "outer": 1.0, "later": 5.0}
