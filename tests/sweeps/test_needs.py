@@ -12,6 +12,7 @@ from experiments.config import Options, RunPlan, resolve
 from experiments.run_record import RunRecord
 from sweeps.batches import Work, levels
 from sweeps.cells import Request, add_runs
+from sweeps.costs import recipe_key
 from sweeps.launch import without_donor, works_of
 from sweeps.local import next_share, shares
 
@@ -87,3 +88,9 @@ def test_a_receiver_whose_donor_failed_is_held_back(runs: dict[str, tuple[RunPla
     assert without_donor(left, known, {gone.key: SimpleNamespace(in_flight=True)})[1] == []  # type: ignore[dict-item]
     (gone.record.path / "selected.json").write_text("{}")
     assert without_donor(left, known, {})[1] == []
+
+
+def test_another_seeds_donor_is_no_other_cost() -> None:
+    one, other = (resolve(["method=graft_stored", "scale=smoke", "model=qwen3-1.7b", f"seed={k}"])[0][0] for k in (0, 1))
+    assert one.recipe["donor"] != other.recipe["donor"]
+    assert recipe_key(one.recipe) == recipe_key(other.recipe)
