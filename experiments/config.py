@@ -22,7 +22,6 @@ from experiments.errors import UserError
 from experiments.recipe import chosen_models, recipes
 from experiments.run_record import differing_keys, fingerprint, run_name
 from experiments.sections import DataSection, Frozen, MethodSection, PairSection, PolicySection, ScaleSection
-from graft.methods import METHODS
 
 # Where the data lie and in which edition: no deviation from a scale that leaves it open, and never mixed within a table.
 WHERE = ("data.root", "data.golds", "data.pins")
@@ -180,8 +179,3 @@ def _absolute(given: str) -> str:
     """A directory's absolute path; a packaged or hub name as it is."""
     path = Path(given).expanduser()
     return str(path.absolute()) if path.is_dir() else given
-
-
-def known_methods() -> tuple[str, ...]:
-    """Methods that can train in this version."""
-    return tuple(METHODS)
