@@ -173,3 +173,20 @@ def test_a_tree_that_differs_from_its_commit_is_refused_when_asked(place: Place,
     subprocess.run([*git, "commit", "-q", "-m", "more"], check=True)
     there.launch("--require-clean", overrides=HELD, table=TWO)
     assert len(ours(there)) == 1
+
+
+def test_a_budget_refuses_before_anything_is_written(place: Place) -> None:
+    refused = place.sweeps("launch", *TWO, "--budget-gpu-hours", "1", overrides=HELD)
+    assert refused.returncode == 2
+    assert "nobody knows yet what 2 of 2 runs cost" in refused.stderr
+    assert not (place.folder / "runs").exists()
+
+
+def test_a_sweep_over_the_place_is_refused(place: Place) -> None:
+    """All jobs of a launch go to one cluster and one folder; the first job's would be taken for all in silence."""
+    given = ("method=grpo", "scale=smoke", "hydra/launcher=slurm", *on_lab(), *HELD)
+    for over in ("cluster.partition=cpu,short", "experiment=a,b"):
+        refused = place.python("experiments.train", "-m", *given, over)
+        assert refused.returncode == 2
+        assert "must be the same for all jobs of a sweep" in refused.stderr
+        assert not list(place.folder.glob("runs/*/grpo*"))

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,9 @@ def become(request: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(request["env"])
     sys.argv = [request["module"], *request["argv"]]
+    warnings.filterwarnings(
+        "ignore", category=RuntimeWarning, module="runpy"
+    )  # the module was imported before, which is the point
     code: Any = 0
     try:
         runpy.run_module(request["module"], run_name="__main__", alter_sys=True)

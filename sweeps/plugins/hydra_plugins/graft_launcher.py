@@ -36,18 +36,18 @@ class SweepLauncher(Launcher):
         from sweeps.cells import add_runs
         from sweeps.launch import How, launch
 
-        clusters = [load_config(job).cluster for job in job_overrides]
-        cluster = clusters[0]
+        configs = [load_config(job) for job in job_overrides]
+        cluster = configs[0].cluster
         if cluster.scheduler != self.scheduler:
             raise UserError(
                 f"hydra/launcher={self.scheduler}, but cluster={cluster.name} has scheduler {cluster.scheduler}; choose one"
             )
+        # One launch has one place and one way to run; a sweep over either would be taken from its first job in silence.
+        if any((c.cluster, c.experiment, c.runs_root) != (cluster, configs[0].experiment, configs[0].runs_root) for c in configs):
+            raise UserError("cluster, experiment and runs_root must be the same for all jobs of a sweep; launch once for each")
         runs: dict[str, Any] = {}
         for job in job_overrides:
             add_runs(runs, *resolve(job))
-        # One launch has one place and one way to run; a sweep over either would be taken from its first job in silence.
-        if any(c != cluster for c in clusters) or len({options.experiment_root for _, options in runs.values()}) > 1:
-            raise UserError("cluster, experiment and runs_root must be the same for all jobs of a sweep; launch once for each")
         if any(options.dry_run for _, options in runs.values()):
             print("\n".join(str(options.experiment_root / name) for name, (_, options) in runs.items()))
         else:
