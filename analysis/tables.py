@@ -40,7 +40,10 @@ Matches = Mapping[tuple[str, str], Match]  # by (row slug, receiver)
 
 @dataclass(frozen=True)
 class Cell:
-    """One row for one receiver in one column. ``n`` whole evaluation runs of ``N`` asked for; ``std`` None means n = 1 (or no number)."""
+    """One row for one receiver in one column. ``n`` whole evaluation runs of ``N`` asked for; ``std`` None means n = 1 (or no number).
+
+    ``runs``: the run directories that the numbers rest on; of a cell without a finished run, those that were started.
+    """
 
     state: State
     mean: float | None = None
@@ -53,6 +56,7 @@ class Cell:
     reported_delta: float | None = None
     best: bool = False
     mark: str = ""
+    runs: tuple[str, ...] = ()
 
     @property
     def ranked_value(self) -> float | None:
@@ -161,7 +165,8 @@ def _measure(spec: TableSpec, shown: Sequence[RowSpec], matches: Matches, eviden
         for receiver in spec.receivers:
             found = matches[row.slug, receiver]
             if found.done is None:
-                empty = Cell("unfinished" if found.unfinished else why_no_run(row, methods))
+                started = tuple(str(r.path) for r in found.unfinished)
+                empty = Cell("unfinished" if started else why_no_run(row, methods), runs=started)
                 cells |= {(row.slug, receiver, column): empty for column in spec.columns}
                 continue
             mine = evidence.rows_of(found.done, receiver)
@@ -177,11 +182,11 @@ def measure_cell(record: RunRecord, frame: pd.DataFrame, receiver: str, column: 
     whole = set(range(runs_asked(record))) - {c.run for c in _short_counts(record, frame, receiver, column)}
     n, asked = len(whole), runs_asked(record)
     if not whole:
-        return Cell("short", n=0, N=asked)
+        return Cell("short", n=0, N=asked, runs=(str(record.path),))
     runs = sorted(whole)
     per_benchmark = [pass_at_1(correct_array(record, frame, model, b, runs)) for b in benchmarks]
     mean, std = mean_and_std(100 * aggregate(np.stack(per_benchmark)))
-    return Cell("whole" if n == asked else "short", mean, std, n, asked)
+    return Cell("whole" if n == asked else "short", mean, std, n, asked, runs=(str(record.path),))
 
 
 def _short_counts(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> list[Count]:

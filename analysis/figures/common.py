@@ -260,4 +260,6 @@ def _lines(spec: FigureSpec, mine: Mapping[tuple[str, str], Sequence[Point]]) ->
         values = [p.y for p in points if p.y is not None]
         counts = (source, str(len(values)), str(len(points) - len(values)))
         shown = (min(values), max(values), values[-1]) if values else (None, None, None)
-        yield Line(spec.labels.get(slug, slug), tuple(map(Item, (*counts, *(number(v, 2) for v in shown)))))
+        runs = tuple(dict.fromkeys(run for p in points if p.y is not None for run in p.runs))
+        numbers = (Item(number(v, 2), runs=() if v is None else runs) for v in shown)
+        yield Line(spec.labels.get(slug, slug), (*map(Item, counts), *numbers))
