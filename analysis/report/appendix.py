@@ -49,7 +49,7 @@ def hours(ledger: Ledger) -> tuple[float, ...]:
 
 
 def _cost(run: Run, ledger: Ledger, evidence: Evidence) -> Tr:
-    where = evidence.href((str(run.path),))
+    where = evidence.href((run.path.name,))
     values = tuple(Td(number(value, 4), href=where) for value in hours(ledger))
     counts = (
         Td(str(len(ledger.kept))),
@@ -81,9 +81,9 @@ def _state(run: Run) -> str:
 
 def runs(content: Content, evidence: Evidence, page: Path) -> str:
     """An entry per run directory, per set of several, and per file of the paper's values. ``page``: folder that links start from."""
-    known = {str(run.path): run.path.name for run in content.runs}
+    known = {run.path.name for run in content.runs}
     entries = "\n".join(_run(run, evidence, page) for run in content.runs) or f"<p>No run under {esc(content.root)}.</p>"
-    sets = [_set(names, ident, evidence, known) for names, ident in evidence.sets.items()]
+    sets = [_set(names, ident, evidence) for names, ident in evidence.sets.items()]
     files = [
         f'<li id="{esc(ident)}">{link(file_href(content.reported / name, page), name)}</li>'
         for name, ident in evidence.single.items()
@@ -94,8 +94,8 @@ def runs(content: Content, evidence: Evidence, page: Path) -> str:
     return f"{entries}\n{several}{printed}"
 
 
-def _set(names: Sequence[str], ident: str, evidence: Evidence, known: Mapping[str, str]) -> str:
-    parts = ", ".join(link(evidence.href((name,)), known.get(name, name)) for name in names)
+def _set(names: Sequence[str], ident: str, evidence: Evidence) -> str:
+    parts = ", ".join(link(evidence.href((name,)), name) for name in names)
     return f'<li id="{esc(ident)}"><b>{len(names)} records:</b> {parts}</li>'
 
 
@@ -111,13 +111,13 @@ def _run(run: Run, evidence: Evidence, page: Path) -> str:
         + (" (changed tree; the difference is in run.json)" if config.get("dirty") else ""),
         "deviations": _deviations(config["deviations"]),
         "records": ", ".join(link(file_href(file, page), file.name) for file in run.records),
-        "shown in": ", ".join(link(_anchor_of(user), _name_of(user)) for user in evidence.used_by.get(str(run.path), ()))
+        "shown in": ", ".join(link(_anchor_of(user), _name_of(user)) for user in evidence.used_by.get(run.path.name, ()))
         or "nothing",
     }
     items = "".join(f"<dt>{esc(what)}</dt><dd>{text}</dd>" for what, text in facts.items())
     there, asked = sum(len(e.files) for e in run.evaluations), sum(e.asked for e in run.evaluations)
     files = details(f"Evaluation files ({there} of {asked})", bullets(_evaluation(e, page) for e in run.evaluations))
-    ident = evidence.single[str(run.path)]
+    ident = evidence.single[run.path.name]
     return f'<section class="run" id="{esc(ident)}">\n<h3>{esc(run.path.name)}</h3>\n<dl>{items}</dl>\n{files}\n</section>'
 
 

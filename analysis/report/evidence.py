@@ -17,7 +17,10 @@ Names = tuple[str, ...]
 
 @dataclass(frozen=True)
 class Evidence:
-    """``single``: name -> anchor of its own entry. ``sets``: several names -> anchor. ``used_by``: name -> what shows a number of it."""
+    """``single``: name -> anchor of its own entry. ``sets``: several names -> anchor. ``used_by``: name -> what shows a number of it.
+
+    Tables call a run by its path, figures by the last part of it. All runs are of one folder, so here it is the last part.
+    """
 
     single: Mapping[str, str]
     sets: Mapping[Names, str]
@@ -25,18 +28,24 @@ class Evidence:
 
     def href(self, names: Sequence[str]) -> str:
         """The link of a number that rests on these; "" for none."""
-        known = tuple(names)
+        known = short(names)
         if not known:
             return ""
         return "#" + (self.single[known[0]] if len(known) == 1 else self.sets[known])
 
 
+def short(names: Sequence[str]) -> Names:
+    """The last part of each, each once."""
+    return tuple(dict.fromkeys(Path(name).name for name in names))
+
+
 def collect(content: Content) -> Evidence:
     """The anchors of everything that some number of the page names, and of every run of the scale."""
-    single = {str(run.path): anchor("run", run.path.name) for run in content.runs}
+    single = {run.path.name: anchor("run", run.path.name) for run in content.runs}
     sets: dict[Names, str] = {}
     used_by: dict[str, dict[str, None]] = {}
-    for user, names in _named(content):
+    for user, named in _named(content):
+        names = short(named)
         for name in names:
             single.setdefault(name, anchor("file", name))
             used_by.setdefault(name, {})[user] = None

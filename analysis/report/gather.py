@@ -10,8 +10,8 @@ from typing import Any
 from analysis import figures
 from analysis.audit import audit
 from analysis.audit_check import Check
-from analysis.claim_checks import Judged, judge_claim
-from analysis.claim_spec import load_claims
+from analysis.claim_checks import MISSING, Finding, Judged, judge_claim
+from analysis.claim_spec import Claim, load_claims
 from analysis.collect import eval_file, open_runs, runs_asked
 from analysis.kinds import KINDS, Asked, build_table, kind_of
 from analysis.page import Page
@@ -97,7 +97,7 @@ def gather(root: Path, asked: Asked, seeds: Sequence[int], paper: Path) -> Conte
         root=root,
         tables=tuple(s for s, is_figure in shown if not is_figure),
         figures=tuple(s for s, is_figure in shown if is_figure),
-        claims=tuple(judge_claim(claim, source) for claim in load_claims(paper / "claims.yaml")),
+        claims=tuple(_judge(claim, source) for claim in load_claims(paper / "claims.yaml")),
         audit=tuple(audit(paper)),
         runs=tuple(sorted(map(read_run, mine), key=lambda r: r.path.name)),
         used=tuple(r for r in mine if r.done),
@@ -120,6 +120,14 @@ def show(name: str, records: Sequence[RunRecord], asked: Asked) -> Shown:
         return Shown(outcome_of(name, page), page, csv)
     except UserError as e:
         return Shown(Outcome(name, "error", str(e)))
+
+
+def _judge(claim: Claim, source: Records) -> Judged:
+    """A claim on a table that cannot be made has no data; the reason stands with the table, too."""
+    try:
+        return judge_claim(claim, source)
+    except UserError as e:
+        return Judged(claim, (Finding(MISSING, str(e)),), ())
 
 
 def read_run(record: RunRecord) -> Run:

@@ -16,12 +16,16 @@ Href = Callable[[tuple[str, ...]], str]
 
 @dataclass(frozen=True)
 class Td:
-    """``strong`` is bold; ``href`` makes the whole cell a link; ``chip``: the class of a coloured mark, whose text says it as well."""
+    """``strong`` is bold; ``href`` makes the whole cell a link; ``chip``: the class of a coloured mark, whose text says it as well.
+
+    ``more``: lines (what, text) that are folded up under the cell; those without a text are left out.
+    """
 
     text: str
     strong: str = ""
     href: str = ""
     chip: str = ""
+    more: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -135,7 +139,10 @@ def _cell(td: Td) -> str:
     text = (f"<b>{esc(td.strong)}</b>" if td.strong else "") + esc(td.text)
     if td.chip:
         text = f'<span class="chip {esc(td.chip)}">{text}</span>'
-    return f'<a href="{esc(td.href)}">{text}</a>' if td.href and text else text
+    text = f'<a href="{esc(td.href)}">{text}</a>' if td.href and text else text
+    return text + (
+        details("more", bullets(f"<i>{esc(what)}:</i> {esc(line)}" for what, line in td.more if line)) if td.more else ""
+    )
 
 
 def part_table(ident: str, part: Part, href: Href) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from analysis import audit, claims
 from analysis.audit_check import ORDER as AUDIT_ORDER
 from analysis.claim_checks import ORDER as CLAIM_ORDER, Judged
+from analysis.figures import style
 from analysis.footer import scale_note
 from analysis.page import Entry, csv_text
 from analysis.report.evidence import Evidence, claim_anchor, claim_runs
@@ -20,7 +21,7 @@ CHIPS = {
     "holds": "good", "exact": "good", "complete": "good", "after rounding": "good", "holds within noise": "fair", "incomplete": "fair",
     "fails": "bad", "does not hold": "bad", "error": "bad",
 }  # fmt: skip
-# As in the image's file: pixels of style.DPI on 96 to the inch, so that the figure's 7 pt are 7 pt on the screen, times what eyes need.
+# A picture is shown this much larger than on paper where there is room, and never smaller than on paper: its 7 pt stay legible.
 ENLARGED = 1.45
 
 
@@ -95,14 +96,17 @@ def _picture(shown: Shown) -> str:
     if shown.png is None or shown.page is None:
         return ""
     width, height = struct.unpack(">II", shown.png[16:24])
-    size = f'width="{round(width * 96 / 200 * ENLARGED)}" height="{round(height * 96 / 200 * ENLARGED)}"'
+    least, shown_width, shown_height = (round(96 / style.DPI * x) for x in (width, width * ENLARGED, height * ENLARGED))
+    size = f'width="{shown_width}" height="{shown_height}" style="min-width:{least}px"'
     alt = f"{shown.page.title}. Its points are listed under the picture."
-    return f'<figure><img {size} alt="{esc(alt)}" src="{data_uri("image/png", shown.png)}"></figure>\n'
+    return (
+        f'<figure class="scroll" tabindex="0"><img {size} alt="{esc(alt)}" src="{data_uri("image/png", shown.png)}"></figure>\n'
+    )
 
 
 def claim_table(content: Content, evidence: Evidence) -> str:
     """One row per claim. Its numbers link to the runs that they rest on."""
-    heads = [Head(x) for x in ("id", "verdict", "claim", "numbers", "beside", "noise", "where", "reading")]
+    heads = [Head(x) for x in ("id", "verdict", "claim", "numbers")]
     rows = tuple(_claim(judged, evidence) for judged in content.claims)
     listed = claims.CSV_COLUMNS, [claims.long_row(j) for j in content.claims]
     notes = bullets(map(esc, claims.NOTES))
@@ -114,15 +118,9 @@ def claim_table(content: Content, evidence: Evidence) -> str:
 def _claim(judged: Judged, evidence: Evidence) -> Tr:
     claim, runs = judged.claim, claim_runs(judged.findings)
     noise = "; ".join(dict.fromkeys(words for f in judged.findings for words in f.noise))
-    cells = (
-        chip(judged.verdict),
-        Td(claim.text),
-        Td(claims.say(judged.findings, judged.verdict), href=evidence.href(runs)),
-        Td(claims.say(judged.beside, "")),
-        Td(noise),
-        Td(claim.source),
-        Td(claim.reading),
-    )
+    more = (("where", claim.source), ("read as", claim.reading), ("beside", claims.say(judged.beside, "")), ("noise", noise))
+    numbers = Td(claims.say(judged.findings, judged.verdict), href=evidence.href(runs))
+    cells = (chip(judged.verdict), Td(claim.text, more=more), numbers)
     return Tr(Td(claim.id), cells, id=claim_anchor(claim.id))
 
 
