@@ -77,7 +77,8 @@ class Ledger:
     """One run. ``kept``: each step once, in order; ``repeated``: steps that a restart did again, as they were first.
 
     ``startup``, ``evaluation``, ``rest``: seconds of all attempts; ``rest`` is known for attempts that could write their end.
-    ``killed``: attempts that could not; the newest may still be running, and is not among them. ``peak``: model -> bytes, with the process under "process".
+    ``killed``: attempts that could not; the newest may still be running, and is not among them. ``peak``: model -> bytes, with
+    the process under "process".
     """
 
     models: tuple[str, ...]
