@@ -13,12 +13,12 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from analysis.figures import ablation, clipping_order, complementarity, curves, exchange_dynamics, score_cost, stored, style
-from analysis.figures.common import FigureData, Query, to_csv, to_page
+from analysis.figures.common import CSV_COLUMNS as POINT_COLUMNS, FigureData, Query, to_csv, to_page
 from analysis.figures.spec import FigureSpec, load_spec
 from analysis.writers import write_atomic
 from experiments.run_record import UserError
 
-__all__ = ["FIGURES", "Query", "build", "load_spec", "to_csv", "to_page", "to_png", "write_figure"]
+__all__ = ["FIGURES", "POINT_COLUMNS", "Query", "build", "load_spec", "to_csv", "to_page", "to_png", "write_figure"]
 
 
 @dataclass(frozen=True)
