@@ -64,6 +64,12 @@ reproduce-extra: $(STAMP) ## baselines beyond the paper: GRPO with n=16/32 and d
 reproduce: $(STAMP) ## write every table and figure that the runs on record allow, and say which are incomplete; starts nothing [SCALE=]
 	@$(PY) -m analysis reproduce --scale $(SCALE) --out reports
 
+selection-audit: $(STAMP) ## how much of each score comes from picking the best checkpoint on the benchmarks [SCALE=]
+	@$(PY) -m analysis selection-audit --scale $(SCALE) --out reports
+
+report: $(STAMP) ## one self-contained page with tables, figures, claims, costs and records: reports/<scale>/index.html [SCALE=] [SEEDS="0 1 2": of the claims]
+	@$(PY) -m analysis report --scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)) --out reports
+
 table: $(STAMP)
 	@$(SWEEP) launch $(CELLS) --jobs $(JOBS) --wait $(if $(RETRY),--retry-failed)
 	@$(PY) -m analysis $(TABLE) --scale $(SCALE) --out reports

@@ -9,6 +9,8 @@
 ``python -m analysis audit-paper``: what the paper's printed numbers say about each other.
 ``python -m analysis claims [--reported]``: the paper's claims against the runs on record, or against its own numbers.
 ``python -m analysis reproduce --scale cpu --out reports``: every table of the paper that the runs on record allow.
+``python -m analysis selection-audit --scale cpu``: how much of each score comes from picking the best checkpoint on the benchmarks.
+``python -m analysis report --scale cpu --out reports``: all of it in one page, reports/<scale>/index.html.
 ``python -m analysis import-lm-eval <samples.jsonl ...> --model <name> --stands-for <slug>``: lm-eval's sample logs as a run.
 """
 
@@ -19,12 +21,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce, trajectories
+from analysis import audit, claims, exchange, import_lm_eval, quality, reproduce, selection_audit, trajectories
 from analysis.collect import open_runs
 from analysis.figures import FIGURES, curves
 from analysis.footer import SCALES
 from analysis.kinds import Asked, build_any, kind_of
 from analysis.page import Page
+from analysis.report import command as report
 from analysis.seeds import print_seeds, seed_rows
 from analysis.spec import load_spec
 from analysis.terminal import print_page
@@ -42,6 +45,8 @@ COMMANDS = {
     "audit-paper": audit.main,
     "claims": claims.main,
     "reproduce": reproduce.main,
+    "selection-audit": selection_audit.main,
+    "report": report.main,
 }
 
 

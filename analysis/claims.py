@@ -22,6 +22,7 @@ from analysis.records_cells import Records
 from experiments.run_record import UserError
 
 PROJECT = Path(__file__).resolve().parent.parent
+CSV_COLUMNS = ("id", "verdict", "claim", "where", "needs", "numbers", "beside", "reading", "noise", "runs")
 TEXT_WIDTH = 60  # of a claim in the terminal; the other formats have all of it
 NOTES = (
     "holds: true of the numbers, and a sign or an order by more than the noise. holds within noise: true of them by less (or a level that "
@@ -35,10 +36,8 @@ NOTES = (
 
 def listing(judged: Sequence[Judged], source: Source, form: str, notes: Sequence[str]) -> Listing:
     """One line per claim. For the terminal the text is cut and runs are left out; markdown and CSV have both."""
-    columns = ("id", "verdict", "claim", "numbers") if form == "term" else (
-        "id", "verdict", "claim", "where", "needs", "numbers", "beside", "reading", "noise", "runs"
-    )  # fmt: skip
-    rows = [_short(j) if form == "term" else _long(j) for j in judged]
+    columns = ("id", "verdict", "claim", "numbers") if form == "term" else CSV_COLUMNS
+    rows = [_short(j) if form == "term" else long_row(j) for j in judged]
     found = Counter(j.verdict for j in judged)
     total = f"{len(judged)} claims: " + ", ".join(f"{found[v]} {v}" for v in reversed(ORDER) if found[v]) + "."
     noise = "; ".join(dict.fromkeys(words for j in judged for f in j.findings for words in f.noise))
@@ -47,7 +46,7 @@ def listing(judged: Sequence[Judged], source: Source, form: str, notes: Sequence
     return Listing(f"Claims of the paper on {source.name}", columns, tuple(rows), lines, ("id", "verdict"))
 
 
-def _say(findings: Sequence[Finding], verdict: str) -> str:
+def say(findings: Sequence[Finding], verdict: str) -> str:
     """The findings in one line; each says its own verdict where it is not the claim's. Uncompared numbers are said once."""
     compared = [f for f in findings if f.verdict != SKIPPED]
     said = [" ".join(x for x in (f.numbers, f.interval, "" if f.verdict == verdict else f"({f.verdict})") if x) for f in compared]
@@ -59,17 +58,18 @@ def _say(findings: Sequence[Finding], verdict: str) -> str:
 def _short(judged: Judged) -> tuple[str, ...]:
     text = judged.claim.text
     text = text if len(text) <= TEXT_WIDTH else text[: TEXT_WIDTH - 1].rstrip() + "…"
-    beside = f" (beside: {_say(judged.beside, '')})" if judged.beside else ""
-    return judged.claim.id, judged.verdict, text, _say(judged.findings, judged.verdict) + beside
+    beside = f" (beside: {say(judged.beside, '')})" if judged.beside else ""
+    return judged.claim.id, judged.verdict, text, say(judged.findings, judged.verdict) + beside
 
 
-def _long(judged: Judged) -> tuple[str, ...]:
+def long_row(judged: Judged) -> tuple[str, ...]:
+    """A claim as ``CSV_COLUMNS``."""
     claim = judged.claim
     runs = tuple(dict.fromkeys(run for f in judged.findings for run in f.runs))
     noise = "; ".join(dict.fromkeys(words for f in judged.findings for words in f.noise))
     return (
-        claim.id, judged.verdict, claim.text, claim.source, ", ".join(claim.needs), _say(judged.findings, judged.verdict),
-        _say(judged.beside, ""), claim.reading, noise, ", ".join(runs),
+        claim.id, judged.verdict, claim.text, claim.source, ", ".join(claim.needs), say(judged.findings, judged.verdict),
+        say(judged.beside, ""), claim.reading, noise, ", ".join(runs),
     )  # fmt: skip
 
 

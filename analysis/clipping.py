@@ -63,7 +63,7 @@ class Value:
 
 @dataclass(frozen=True)
 class ClippingTable:
-    """``values`` by (quantity, row slug); a row without a run has none."""
+    """``values`` by (quantity, row slug); a row without a run has none. ``runs``: row slug -> its run directory."""
 
     spec: ClippingSpec
     scale: str
@@ -73,6 +73,7 @@ class ClippingTable:
     missing: tuple[Todo, ...] = ()
     unfinished: tuple[Todo, ...] = ()
     unavailable: tuple[str, ...] = ()
+    runs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def load_spec(name: str, folder: Path) -> ClippingSpec:
@@ -148,6 +149,7 @@ def from_runs(spec: ClippingSpec, records: Sequence[RunRecord], *, scale: str, s
         missing=tuple(Todo(slug, spec.receivers, text) for slug, text in command.items()),
         unfinished=tuple(Todo(r.slug, spec.receivers, progress([matches[r.slug]])) for r in lacking["unfinished"]),
         unavailable=tuple(row.slug for row in lacking["unavailable"]),
+        runs={slug: (str(record.path),) for slug, record in done.items()},
     )
 
 
@@ -255,7 +257,8 @@ def _items(table: ClippingTable, quantity: Quantity, slug: str) -> tuple[Item, .
         return (paper,)
     value = table.values.get((quantity, slug), Value(None, None, 0))
     ours = (value.step_mean, None) if quantity[0] == ZERO else (value.pooled, value.step_mean)
-    return (*(Item(number(x, decimals)) for x in ours), paper)
+    runs = table.runs.get(slug, ())
+    return (*(Item(number(x, decimals), runs=() if x is None else runs) for x in ours), paper)
 
 
 def to_csv(table: ClippingTable) -> str:

@@ -51,12 +51,17 @@ class ComputeSpec:
 
 @dataclass(frozen=True)
 class Cost:
-    """One row for one receiver. ``mean`` and ``std`` in percent (None: not whole); ``hours`` by HOURS, absent where not known."""
+    """One row for one receiver. ``mean`` and ``std`` in percent (None: not whole); ``hours`` by HOURS, absent where not known.
+
+    ``runs``: the receiver's run directory; ``both``: those of both models.
+    """
 
     mean: float | None = None
     std: float | None = None
     hours: Mapping[str, float] = field(default_factory=dict)
     unit: str = ""
+    runs: tuple[str, ...] = ()
+    both: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -118,10 +123,12 @@ def from_runs(spec: ComputeSpec, records: Sequence[RunRecord], *, scale: str, se
         runs = {x: r for x, r in found.items() if r is not None}
         used |= {r.path: r for r in runs.values()}
         hours = row_hours({x: (r, read_ledger(r)) for x, r in runs.items()})
+        paths = [r.path for r in runs.values()]
         for x in runs:
             cell = cells[row.slug, x]
             score = (cell.mean, cell.std) if cell.state == "whole" else (None, None)
-            costs[row.slug, x] = Cost(*score, hours[x], read_ledger(runs[x]).devices.unit)
+            unit = read_ledger(runs[x]).devices.unit
+            costs[row.slug, x] = Cost(*score, hours[x], unit, (str(runs[x].path),), tuple(dict.fromkeys(map(str, paths))))
     return ComputeTable(
         spec,
         scale,
@@ -154,7 +161,14 @@ def score_spec(spec: ComputeSpec) -> TableSpec:
 def row_hours(runs: Mapping[str, tuple[RunRecord, Ledger]]) -> dict[str, dict[str, float]]:
     """receiver -> device-hours by HOURS, of one method's finished run or runs. Sums over both models need both."""
     selected = {x: selected_step(record, x) for x, (record, _) in runs.items()}
-    joint = any(record.config["cell"]["pair"] is not None for record, _ in runs.values())
+    for x, (record, ledger) in runs.items():
+        if selected[x] > len(ledger.kept):
+            raise UserError(
+                f"{record.path}: the selected checkpoint is of step {selected[x]}, the ledger (attempts/*/steps.jsonl) ends at step "
+                f"{len(ledger.kept)}; its files were removed, so its cost is not known. Move the run away and train it again."
+            )
+    # By models and not by pair: a run with a stored peer belongs to a pair and trains one model, so its costs add up as GRPO's do.
+    joint = any(len(record.config["recipe"]["models"]) > 1 for record, _ in runs.values())
     hours = {}
     for x, (record, ledger) in runs.items():
         if joint:
@@ -222,12 +236,16 @@ def to_page(table: ComputeTable) -> Page:
 def _items(table: ComputeTable, slug: str, receiver: str, shown: Sequence[str]) -> tuple[Item, ...]:
     decimals, paper = table.spec.decimals, table.spec.reported[slug, receiver]
     cost = table.costs.get((slug, receiver), Cost())
-    ours = [_score(cost.mean, cost.std, decimals), *(Item(number(cost.hours.get(h), 3)) for h in shown)] if shown else []
+    hours = (
+        Item(number(cost.hours.get(h), 3), runs=cost.both if h.startswith("both") and h in cost.hours else cost.runs)
+        for h in shown
+    )
+    ours = [_score(cost.mean, cost.std, decimals, cost.runs), *hours] if shown else []
     return (*ours, _score(paper["mean"], paper["std"], decimals), *(Item(number(paper[h], 1)) for h in REPORTED))
 
 
-def _score(mean: float | None, std: float | None, decimals: int) -> Item:
-    return Item(number(mean, decimals), "" if std is None else f" ± {number(std, decimals)}")
+def _score(mean: float | None, std: float | None, decimals: int, runs: tuple[str, ...] = ()) -> Item:
+    return Item(number(mean, decimals), "" if std is None else f" ± {number(std, decimals)}", runs=runs)
 
 
 def to_csv(table: ComputeTable) -> str:

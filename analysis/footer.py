@@ -62,7 +62,7 @@ def notes_for_runs(
         "sampling noise, not the noise between training runs. n/N = evaluation runs complete / asked for. — = no value.",
         f"Δ = difference of unrounded averages from the row {spec.reference}, same receiver. Bold: the highest mean per receiver "
         "and column among complete ranked rows; equal printed values are all bold.",
-        f"Checkpoint selection: {_selection(used)}. Training seed {seed}. Commits: {commits(used)}.",
+        f"Checkpoint selection: {selection(used)}. Training seed {seed}. Commits: {commits(used)}.",
         *golds(used),
         *_repeats(frame),
     )
@@ -74,7 +74,7 @@ def stand_ins(items: Sequence[Mapping[str, Any]], what: str) -> tuple[str, ...]:
     return (f"{what}: {'; '.join(pairs)}.",) if pairs else ()
 
 
-def _selection(used: Sequence[RunRecord]) -> str:
+def selection(used: Sequence[RunRecord]) -> str:
     """The rule, or the methods under each. Untouched base models and imported rows have nothing that was selected here."""
     trained = [r for r in used if r.config["cell"]["method"] not in UNTRAINED]
     return _agreed(trained, lambda r: r.config["recipe"]["training"]["selection"]) or "none (no row was trained here)"

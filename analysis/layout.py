@@ -106,15 +106,21 @@ def _spread(mean: float | None, std: float | None, decimals: int) -> tuple[str, 
 
 def _ours(cell: Cell, decimals: int) -> Item:
     strong, rest = _spread(cell.mean, cell.std, decimals)
-    return Item(strong, cell.mark + rest + (f" {SHORT}" if cell.state == "short" else ""), cell.best)
+    return Item(strong, cell.mark + rest + (f" {SHORT}" if cell.state == "short" else ""), cell.best, cell.runs)
 
 
 def _asked(cell: Cell) -> Item:
-    return Item("n/a" if cell.state == "unavailable" else f"{cell.n}/{DASH if cell.N is None else cell.N}")
+    return Item("n/a" if cell.state == "unavailable" else f"{cell.n}/{DASH if cell.N is None else cell.N}", runs=cell.runs)
 
 
-def _delta(value: float | None, spec: TableSpec) -> Item:
-    return Item(number(value, spec.decimals, sign=True))
+def _delta(value: float | None, spec: TableSpec, runs: tuple[str, ...] = ()) -> Item:
+    return Item(number(value, spec.decimals, sign=True), runs=runs if value is not None else ())
+
+
+def _our_delta(table: Table, row: Row, place: tuple[str, str]) -> Item:
+    """It rests on the runs of the reference, too."""
+    reference = next((r.cells[place].runs for r in table.rows if r.spec.slug == table.spec.reference), ())
+    return _delta(row.cells[place].delta, table.spec, tuple(dict.fromkeys((*row.cells[place].runs, *reference))))
 
 
 def _paper(cell: Cell, spec: TableSpec) -> Item:
@@ -132,9 +138,10 @@ def _flat_line(table: Table, row: Row, receivers: Sequence[str]) -> Line:
     spec = table.spec
     (column,) = spec.columns
     items: list[Item] = []
-    for cell in (row.cells[x, column] for x in receivers):
+    for receiver in receivers:
+        cell = row.cells[receiver, column]
         if table.source == "runs":
-            items += [_ours(cell, spec.decimals), _asked(cell), _delta(cell.delta, spec)]
+            items += [_ours(cell, spec.decimals), _asked(cell), _our_delta(table, row, (receiver, column))]
         if spec.reported:
             items += [_paper(cell, spec), _delta(cell.reported_delta, spec)]
     return Line(row.spec.label, tuple(items))
@@ -153,7 +160,7 @@ def _stacked_lines(table: Table, row: Row, receiver: str) -> list[Line]:
     paper_delta = _delta(average.reported_delta, spec)
     if table.source == "reported":
         return [Line(row.spec.label, (*reported, paper_delta))]
-    ours = (*(_ours(cell, spec.decimals) for cell in cells), _asked(average), _delta(average.delta, spec))
+    ours = (*(_ours(cell, spec.decimals) for cell in cells), _asked(average), _our_delta(table, row, (receiver, AVERAGE)))
     lines = [Line(row.spec.label, ours)]
     if average.reported_mean is not None:
         lines.append(Line("paper", (*reported, Item(""), paper_delta), second=True))

@@ -18,11 +18,12 @@ DASH = "—"
 
 @dataclass(frozen=True)
 class Item:
-    """One printed cell; ``strong`` is the leading part that is bold if ``bold``."""
+    """One printed cell; ``strong`` is the leading part that is bold if ``bold``. ``runs``: the run directories that it rests on."""
 
     strong: str
     rest: str = ""
     bold: bool = False
+    runs: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from analysis.evidence import gather
 from analysis.footer import notes_for_reported, notes_for_runs
 from analysis.spec import AVERAGE, REPORTED_AVERAGE, Reported, TableSpec, make_spec, read_spec, reported_lines
-from analysis.tables import Table, build, find, from_reported as table_from_reported, gather, marks_note
+from analysis.tables import Table, build, find, from_reported as table_from_reported, marks_note
 from analysis.todo import Todo
 from experiments.run_record import RunRecord, UserError
 
@@ -59,6 +60,8 @@ def load_spec(name: str, folder: Path) -> PairsSpec:
     seeds = tuple(own["seeds"] or ())
     if (own["kind"] == "stability") != bool(seeds) or len(set(seeds)) != len(seeds):
         raise UserError(f"{path}: kind stability, and no other, has seeds, each once; got {own['kind']} with {list(seeds)}")
+    if seeds and any(row.get("optional") or row.get("seed") is not None for row in given.get("rows") or ()):
+        raise UserError(f"{path}: a row that is optional or has a seed of its own has no spread over training seeds")
     if given.get("reported_file") and not own["spread"]:
         raise UserError(f"{path}: spread is not given; say what the paper's std is over")
     reported = read_reported(folder.parent / "reported", given.get("reported_file"), own["reported_deltas"])

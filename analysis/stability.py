@@ -11,11 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.evidence import gather
 from analysis.footer import notes_for_runs
 from analysis.pairs import PairsSpec, PairsTable, name_pair
 from analysis.spec import TableSpec
 from analysis.stats import mean_and_std
-from analysis.tables import Cell, Cells, Row, Table, build, find, gather, marks_note, rank, with_deltas
+from analysis.tables import Cell, Cells, Row, Table, build, find, marks_note, rank, with_deltas
 from analysis.todo import SHORT, Todo
 from experiments.run_record import RunRecord
 
@@ -62,12 +63,17 @@ def over_seeds(spec: TableSpec, per_seed: Sequence[Table], seeds: Sequence[int])
 def _over_seeds(cells: Sequence[Cell]) -> Cell:
     """Whole with every seed whole, short with some; without any as the first seed that has something to say."""
     whole = [cell.mean for cell in cells if cell.state == "whole"]
+    plain = replace(cells[0], N=len(cells), delta=None, best=False, mark="", runs=_runs(cells, "whole"))
     if not whole:
         state = next((c.state for c in cells if c.state != "missing"), "missing")
-        return replace(cells[0], state=state, mean=None, std=None, n=0, N=len(cells), delta=None, best=False, mark="")
+        return replace(plain, state=state, mean=None, std=None, n=0, runs=_runs(cells, state))
     mean, std = mean_and_std(np.array(whole))
     state = "whole" if len(whole) == len(cells) else "short"
-    return replace(cells[0], state=state, mean=mean, std=std, n=len(whole), N=len(cells), delta=None, best=False, mark="")
+    return replace(plain, state=state, mean=mean, std=std, n=len(whole))
+
+
+def _runs(cells: Sequence[Cell], state: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(run for cell in cells if cell.state == state for run in cell.runs))
 
 
 def _by_seed(todos: Sequence[tuple[Todo, ...]], seeds: Sequence[int]) -> tuple[Todo, ...]:

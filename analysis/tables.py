@@ -6,7 +6,7 @@ that the recipe asks for has every row; the others are marked, and neither ranke
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -20,14 +20,12 @@ from analysis.collect import (
     column_benchmarks,
     correct_array,
     counts,
-    evaluation_frame,
     match,
     model_of,
-    require_comparable,
     runs_asked,
 )
+from analysis.evidence import Evidence, gather
 from analysis.footer import notes_for_reported, notes_for_runs
-from analysis.schema import empty_frame
 from analysis.spec import AVERAGE, Marks, RowSpec, TableSpec
 from analysis.stats import aggregate, mean_and_std, pass_at_1
 from analysis.todo import SHORT, Todo, progress, train_command, why_no_run
@@ -42,7 +40,10 @@ Matches = Mapping[tuple[str, str], Match]  # by (row slug, receiver)
 
 @dataclass(frozen=True)
 class Cell:
-    """One row for one receiver in one column. ``n`` whole evaluation runs of ``N`` asked for; ``std`` None means n = 1 (or no number)."""
+    """One row for one receiver in one column. ``n`` whole evaluation runs of ``N`` asked for; ``std`` None means n = 1 (or no number).
+
+    ``runs``: the run directories that the numbers rest on; of a cell without a finished run, those that were started.
+    """
 
     state: State
     mean: float | None = None
@@ -55,24 +56,12 @@ class Cell:
     reported_delta: float | None = None
     best: bool = False
     mark: str = ""
+    runs: tuple[str, ...] = ()
 
     @property
     def ranked_value(self) -> float | None:
         """What takes part in a ranking: a whole measured mean, or the printed one of a table of the paper's own values."""
         return {"whole": self.mean, "reported": self.reported_mean}.get(self.state)
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Finished runs, all evaluated alike, with their evaluation rows: all, and split by (directory, model)."""
-
-    used: tuple[RunRecord, ...]
-    frame: pd.DataFrame
-    by_model: Mapping[tuple[str, str], pd.DataFrame]
-
-    def rows_of(self, record: RunRecord, receiver: str) -> pd.DataFrame:
-        """The rows of the run's model that stands for the receiver."""
-        return self.by_model.get((str(record.path), model_of(record, receiver)["name"]), empty_frame())
 
 
 @dataclass(frozen=True)
@@ -122,15 +111,6 @@ def from_runs(spec: TableSpec, records: Sequence[RunRecord], *, scale: str, seed
 def find(spec: TableSpec, records: Sequence[RunRecord], scale: str, seed: int) -> Matches:
     """The runs behind every row and receiver."""
     return {(row.slug, x): match_row(records, row, spec.pair, x, scale, seed) for row in spec.rows for x in spec.receivers}
-
-
-def gather(matches: Iterable[Match]) -> Evidence:
-    """The finished runs among the matches, each once, and their evaluation rows, read once."""
-    used = tuple({m.done.path: m.done for m in matches if m.done}.values())
-    require_comparable(used)
-    frame = evaluation_frame(used)
-    # Split once: at paper scale a search through the whole frame for every cell takes minutes.
-    return Evidence(used, frame, dict(iter(frame.groupby(["directory", "model"]))))
 
 
 def build(spec: TableSpec, matches: Matches, evidence: Evidence, *, scale: str, seed: int, methods: Path) -> Table:
@@ -185,27 +165,28 @@ def _measure(spec: TableSpec, shown: Sequence[RowSpec], matches: Matches, eviden
         for receiver in spec.receivers:
             found = matches[row.slug, receiver]
             if found.done is None:
-                empty = Cell("unfinished" if found.unfinished else why_no_run(row, methods))
+                started = tuple(str(r.path) for r in found.unfinished)
+                empty = Cell("unfinished" if started else why_no_run(row, methods), runs=started)
                 cells |= {(row.slug, receiver, column): empty for column in spec.columns}
                 continue
             mine = evidence.rows_of(found.done, receiver)
             for column in spec.columns:
-                cells[row.slug, receiver, column] = _cell(found.done, mine, receiver, column)
+                cells[row.slug, receiver, column] = measure_cell(found.done, mine, receiver, column)
     return cells
 
 
-def _cell(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> Cell:
+def measure_cell(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> Cell:
     """Mean and std over the whole evaluation runs. A run that is short on one benchmark is short for the average."""
     benchmarks = column_benchmarks(record, column)
     model = model_of(record, receiver)["name"]
     whole = set(range(runs_asked(record))) - {c.run for c in _short_counts(record, frame, receiver, column)}
     n, asked = len(whole), runs_asked(record)
     if not whole:
-        return Cell("short", n=0, N=asked)
+        return Cell("short", n=0, N=asked, runs=(str(record.path),))
     runs = sorted(whole)
     per_benchmark = [pass_at_1(correct_array(record, frame, model, b, runs)) for b in benchmarks]
     mean, std = mean_and_std(100 * aggregate(np.stack(per_benchmark)))
-    return Cell("whole" if n == asked else "short", mean, std, n, asked)
+    return Cell("whole" if n == asked else "short", mean, std, n, asked, runs=(str(record.path),))
 
 
 def _short_counts(record: RunRecord, frame: pd.DataFrame, receiver: str, column: str) -> list[Count]:

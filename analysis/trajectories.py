@@ -24,6 +24,7 @@ from experiments.run_record import RunRecord, UserError
 
 Row = Mapping[str, Any]
 TEXT = 100  # characters of a response that a line shows
+MANIFEST = "_manifest.json"
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,7 @@ def parts(folder: Path, step: int | None) -> list[Path]:
 
 def rows(file: Path) -> list[Row]:
     """All rows of a part; UserError names one that is torn or, by the log's manifest, changed."""
-    manifest = file.parent / "_manifest.json"
+    manifest = file.parent / MANIFEST
     listed = read_json(manifest)["parts"].get(file.name) if manifest.exists() else None
     size = file.stat().st_size
     if listed is not None and listed["bytes"] != size:

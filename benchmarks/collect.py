@@ -15,6 +15,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from experiments.run_record import RunRecord
@@ -72,14 +73,14 @@ def measure(root: Path) -> tuple[float, float, float, int]:
     return float(out[0]), float(out[1]), float(out[2]), int(out[3])
 
 
-def main() -> None:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--directories", type=int, default=20, help="run directories of 50 files each (default: 20)")
     parser.add_argument("--items", type=int, default=175, help="items per file (default: 175)")
     parser.add_argument("--samples", type=int, default=4, help="samples per item (default: 4)")
     parser.add_argument("--response", type=int, default=150, help="characters per response (default: 150)")
     parser.add_argument("--repeats", type=int, default=5)
-    args = parser.parse_args()
+    args = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         root = Path(folder) / "runs"
         rows = generate(root, directories=args.directories, items=args.items, samples=args.samples, response=args.response)
@@ -92,10 +93,12 @@ def main() -> None:
             cold.append(measure(root))
             warm.append(measure(root))
         for name, found in (("cold", cold), ("warm", warm)):
-            seconds, memory = (statistics.median(x[k] for x in found) for k in (0, 1))
-            assert all(x[2] == rows for x in found)
+            seconds, cpu, memory = (statistics.median(x[k] for x in found) for k in (0, 1, 2))
+            fastest = min(x[0] for x in found)
+            if any(x[3] != rows for x in found):
+                raise RuntimeError(f"{name}: {[x[3] for x in found]} rows were collected of {rows}")
             print(
-                f"{name}: {seconds:.2f} s (fastest {min(x[0] for x in found):.2f}), {memory:.0f} MB at most; median of {len(found)}"
+                f"{name}: {seconds:.2f} s (fastest {fastest:.2f}; CPU {cpu:.2f} s), {memory:.0f} MB at most; median of {len(found)}"
             )
 
 

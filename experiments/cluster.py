@@ -6,18 +6,16 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
+
+from experiments.sections import Frozen
 
 TIME = re.compile(r"(\d+-)?\d+(:\d\d){0,2}")
 MEMORY = re.compile(r"\d+[KMGT]?")
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Resources(_Frozen):
+class Resources(Frozen):
     """What one job asks Slurm for. ``time`` and ``mem`` are Slurm's own notations (2-00:00:00, 400G)."""
 
     gpus: int = Field(ge=0)
@@ -37,7 +35,7 @@ class Resources(_Frozen):
         return text
 
 
-class ClusterSection(_Frozen):
+class ClusterSection(Frozen):
     """One machine or cluster.
 
     ``independent``, ``joint`` and ``evaluation`` are the resources of a run that trains one model, of one that trains several, and

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, ValidationError
 
 from experiments.cluster import ClusterSection
 from experiments.compose import GROUPS, composed, key_of, quote_numbers
@@ -21,145 +21,13 @@ from experiments.donors import AUTO, RUN, Donor, donor_overrides, given_donors, 
 from experiments.errors import UserError
 from experiments.recipe import chosen_models, recipes
 from experiments.run_record import differing_keys, fingerprint, run_name
-from graft.composition import Method
-from graft.methods import METHODS, build_method
+from experiments.sections import DataSection, Frozen, MethodSection, PairSection, PolicySection, ScaleSection
 
 # Where the data lie and in which edition: no deviation from a scale that leaves it open, and never mixed within a table.
 WHERE = ("data.root", "data.golds", "data.pins")
 
 
-class _Frozen(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MethodSection(BaseModel):
-    """``name``, ``n``, ``minibatches`` and the method's own hyperparameters, which graft.methods checks (unknown ones are errors).
-
-    ``minibatches``: own minibatches per step; null means the scale's ``minibatch_prompts``.
-    """
-
-    model_config = ConfigDict(extra="allow", frozen=True)
-    name: str
-    n: int = Field(default=8, ge=2)
-    minibatches: int | None = Field(default=None, ge=1)
-
-    def build(self) -> Method:
-        try:
-            return build_method(self.name, {k: float(v) for k, v in (self.model_extra or {}).items()})
-        except (TypeError, ValueError) as e:
-            raise UserError(f"method: {e}") from e
-
-
-class PairSection(_Frozen):
-    name: str
-    models: tuple[str, ...] = Field(min_length=2)
-
-    @field_validator("models")
-    @classmethod
-    def _distinct(cls, models: tuple[str, ...]) -> tuple[str, ...]:
-        twice = sorted({m for m in models if models.count(m) > 1})
-        if twice:
-            raise ValueError(f"names {', '.join(twice)} twice; a model cannot be its own peer, give the copy another name")
-        return models
-
-
-class ModelSection(_Frozen):
-    stands_for: str
-    name: str
-    source: str
-
-
-class TrainingSection(_Frozen):
-    """Sizes, optimiser and selection; units are prompts, tokens and steps."""
-
-    epochs: int = Field(ge=1)
-    max_steps: int | None = Field(ge=1)
-    prompts_per_step: int = Field(ge=1)
-    minibatch_prompts: int = Field(ge=1)
-    temperature: float = Field(gt=0)
-    top_p: float = Field(gt=0, le=1)
-    max_prompt_tokens: int = Field(ge=1)
-    max_response_tokens: int = Field(ge=1)
-    learning_rate: float = Field(gt=0)
-    beta1: float = Field(ge=0, lt=1)
-    beta2: float = Field(ge=0, lt=1)
-    weight_decay: float = Field(ge=0)
-    max_grad_norm: float = Field(gt=0)
-    precision: Literal["float32", "bfloat16"]
-    old_logprobs: Literal["sampler", "recomputed"]
-    validation_every: int = Field(ge=1)
-    validation_samples: int = Field(ge=1)
-    selection: Literal["best", "held_out", "last"]
-
-
-class EvaluationSection(_Frozen):
-    """``max_items``: evenly spaced items of every benchmark instead of all (for smoke runs; it shows in the recipe's ``items``)."""
-
-    seeds: tuple[int, ...] = Field(min_length=1)
-    samples: int = Field(ge=1)
-    temperature: float = Field(gt=0)
-    top_p: float = Field(gt=0, le=1)
-    max_items: int | None = Field(default=None, ge=1)
-
-    @field_validator("seeds")
-    @classmethod
-    def _distinct(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) != len(seeds):
-            raise ValueError(f"{list(seeds)} repeats a seed; two evaluation runs with one seed are one run")
-        return seeds
-
-
-class ScaleSection(_Frozen):
-    name: str
-    models: Mapping[str, ModelSection]
-    training: TrainingSection
-    evaluation: EvaluationSection
-
-    @property
-    def slots(self) -> dict[str, ModelSection]:
-        """Checkpoints by the paper's slug."""
-        return {m.stands_for: m for m in self.models.values()}
-
-
-class BenchmarkSection(_Frozen):
-    name: str
-    source: str
-    stands_for: str
-
-
-class DataSection(_Frozen):
-    """Prompt sets by name. ``root``, ``golds`` and ``pins`` concern the sets that are read from files (docs/data.md)."""
-
-    train: str
-    validation: str | None
-    benchmarks: tuple[BenchmarkSection, ...] = Field(min_length=1)
-    prompt_suffix: str
-    root: str | None
-    golds: Literal["paper", "corrected"]
-    pins: Literal["strict", "warn", "off"]
-
-    @field_validator("golds", "pins")
-    @classmethod
-    def _has_a_reader(cls, value: str, info: Any) -> str:
-        from experiments.tasks.files import ITEMS
-
-        given = info.data
-        sources = {given.get("train"), given.get("validation"), *(b.source for b in given.get("benchmarks", ()))}
-        if value not in ("paper", "strict") and not sources & ITEMS.keys():
-            raise ValueError(
-                "would change nothing: all sets of this data group are generated, their golds and contents are exact"
-            )
-        return value
-
-
-class PolicySection(_Frozen):
-    engine: Literal["torch"]
-    decode_rows: int = Field(ge=1)
-    train_rows: int = Field(ge=1)
-    device: str
-
-
-class Config(_Frozen):
+class Config(Frozen):
     """The whole composed configuration."""
 
     method: MethodSection
@@ -311,8 +179,3 @@ def _absolute(given: str) -> str:
     """A directory's absolute path; a packaged or hub name as it is."""
     path = Path(given).expanduser()
     return str(path.absolute()) if path.is_dir() else given
-
-
-def known_methods() -> tuple[str, ...]:
-    """Methods that can train in this version."""
-    return tuple(METHODS)

@@ -77,7 +77,7 @@ class Ledger:
     """One run. ``kept``: each step once, in order; ``repeated``: steps that a restart did again, as they were first.
 
     ``startup``, ``evaluation``, ``rest``: seconds of all attempts; ``rest`` is known for attempts that could write their end.
-    ``killed``: attempts that could not. ``peak``: model -> bytes, with the process under "process".
+    ``killed``: attempts that could not; the newest may still be running, and is not among them. ``peak``: model -> bytes, with the process under "process".
     """
 
     models: tuple[str, ...]
@@ -142,7 +142,7 @@ def read_ledger(record: RunRecord) -> Ledger:
         rest=wall - known,
         wall=wall,
         attempts=len(attempts),
-        killed=len(attempts) - len(ended),
+        killed=sum(a.end is None for a in attempts[:-1]),
         devices=_devices(attempts[-1]) if attempts else Devices(),
         peak=_peaks(attempts),
     )
@@ -157,7 +157,7 @@ def _steps(attempt: Attempt) -> list[StepCost]:
             # Runs of before the ledger timed phases only.
             row.get("wall", sum(row["seconds"].values())),
             row["seconds"],
-            row["tokens"],
+            row.get("tokens", {}),
             devices,
         )
         for row in read_jsonl(attempt.path / "steps.jsonl")
@@ -209,8 +209,6 @@ def summary(ledger: Ledger) -> dict[str, Any]:
         "evaluation_seconds": ledger.evaluation,
         "startup_seconds": ledger.startup,
         "repeated_steps_seconds": sum(c.wall for c in ledger.repeated),
-        "rest_seconds": ledger.rest,
-        "wall_seconds": ledger.wall,
         "attempts": ledger.attempts,
         "killed_attempts": ledger.killed,
         "peak_bytes": ledger.peak,

@@ -201,6 +201,8 @@ class RunObserver:
 
     def _checkpoint(self, step: int, validated: Mapping[str, Any]) -> None:
         """``validated``: the part of the state that says how far validation came."""
+        for folder in (TRAJECTORIES, TRANSFERS):
+            trajectories.sync(self.record.path / folder, self.state["step"])
         self.state |= {"step": step, "metrics_offset": self.metrics.sync(), **validated}
         checkpoints.save(self.record.path / "checkpoints", step, self.policies, self.state)
         checkpoints.prune(self.record.path / "checkpoints", {step})

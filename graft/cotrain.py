@@ -6,9 +6,8 @@ loop is the same call with a later ``start``.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence as Seq
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
@@ -19,6 +18,7 @@ from graft.exchange import Exchange, exchange
 from graft.metrics import exchange_metrics, model_metrics, stored_metrics, token_counts
 from graft.policies.base import Policy, TokenPair
 from graft.retokenize import SenderLike
+from graft.timing import Stopwatch, TimedReceiver
 from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
 
 VerifyMany = Callable[[Seq[tuple[tuple[str, ...], str]]], list[Verdict]]  # (golds, response): a prompt may have several golds
@@ -96,28 +96,6 @@ class Observer(Protocol):
     """Called after every step, in order."""
 
     def step_done(self, result: StepResult) -> None: ...
-
-
-@dataclass
-class Stopwatch:
-    """Monotonic seconds by phase."""
-
-    seconds: dict[str, float] = field(default_factory=dict)
-
-    def __call__(self, phase: str) -> _Lap:
-        return _Lap(self, phase)
-
-
-class _Lap:
-    def __init__(self, watch: Stopwatch, phase: str):
-        self.watch, self.phase = watch, phase
-
-    def __enter__(self) -> None:
-        self.start = time.perf_counter()
-
-    def __exit__(self, *exc: object) -> None:
-        spent = time.perf_counter() - self.start
-        self.watch.seconds[self.phase] = self.watch.seconds.get(self.phase, 0.0) + spent
 
 
 def generator(seed: int, stream: str, *numbers: int) -> np.random.Generator:
@@ -208,7 +186,8 @@ def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = M
     with watch("exchange"):
         rng = generator(setup.settings.seed, "exchange", step)
         senders = {setup.peer.model: s} if setup.peer is not None and (s := setup.peer.sender()) is not None else {}
-        moved = exchange(kept | stored, method, rng, receivers=setup.policies, capability=capability, senders=senders)
+        receivers = {name: TimedReceiver(policy, watch) for name, policy in setup.policies.items()}
+        moved = exchange(kept | stored, method, rng, receivers=receivers, capability=capability, senders=senders)
     updates = {name: _learn(setup, name, moved, step, watch) for name in setup.policies}
     metrics = {
         "step": step,

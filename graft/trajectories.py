@@ -1,9 +1,9 @@
 """The trajectory log: every step's groups of all models, as append-only Parquet parts with a manifest.
 
-One part per step, one row per response; readable with pandas, polars and duckdb (``step-*.parquet``). A part is written aside,
-fsynced and renamed, then the manifest is, so a part that the manifest lists is whole unless something else changed it: its size and
-SHA-256 are in there. A resumed run first drops the parts after its checkpoint. Logs without a manifest (of earlier versions) are
-read as they are.
+One part per step, one row per response; readable with pandas, polars and duckdb (``step-*.parquet``). A part is written aside and
+renamed, then the manifest is, so a part that the manifest lists is whole unless something else changed it: its size and SHA-256 are
+in there. Both are on the disk for good after ``sync``, which a checkpoint calls (an fsync for every step would cost more than all the
+rest); a resumed run first drops the parts after its checkpoint. Logs without a manifest (of earlier versions) are read as they are.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graft.retokenize import Sender
 from graft.types import Group, SamplingSettings
 
 FORMAT = 2
-# The underscore keeps it out of what pyarrow, pandas and polars take for data when they are given the directory.
+# The underscore keeps it out of what pyarrow and pandas take for data when they are given the directory.
 MANIFEST = "_manifest.json"
 METADATA = b"graft"
 SCHEMA = pa.schema(
@@ -153,6 +153,19 @@ def append_rows(directory: Path, step: int, rows: Seq[Mapping[str, Any]], schema
     return target
 
 
+def sync(directory: Path, after: int) -> None:
+    """Make the parts of steps after ``after``, the manifest and their names durable."""
+    if not directory.is_dir():
+        return
+    written = [f for f in directory.glob("step-*.parquet") if step_of(f) > after]
+    for path in (*written, *directory.glob(MANIFEST), directory):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
 def manifest(directory: Path) -> dict[str, dict[str, Any]]:
     """part name -> rows, bytes, sha256; {} where there is no manifest."""
     file = directory / MANIFEST
@@ -262,10 +275,7 @@ def _write_manifest(directory: Path, parts: Mapping[str, Mapping[str, Any]]) -> 
 
 
 def _write(target: Path, content: bytes) -> None:
-    """Aside, fsync, rename."""
+    """Aside, then rename."""
     aside = target.with_suffix(".tmp")
-    with open(aside, "wb") as f:
-        f.write(content)
-        f.flush()
-        os.fsync(f.fileno())
+    aside.write_bytes(content)
     os.replace(aside, target)

@@ -34,8 +34,8 @@ UNKNOWN = Estimate(None, "no finished run of this recipe yet")
 
 
 def recipe_key(recipe: Mapping[str, Any]) -> str:
-    """Recipes that differ only in their seed cost the same."""
-    return canonical_json({k: v for k, v in recipe.items() if k != "seed"})
+    """Recipes that differ only in their seed cost the same, and so do those that read another log."""
+    return canonical_json({k: v for k, v in recipe.items() if k not in ("seed", "donor")})
 
 
 def ledger_hours(record: RunRecord) -> float:

@@ -18,7 +18,7 @@ from analysis.figures.spec import FigureSpec, load_spec
 from analysis.writers import write_atomic
 from experiments.run_record import UserError
 
-__all__ = ["FIGURES", "Query", "build", "load_spec", "to_csv", "to_page", "write_figure"]
+__all__ = ["FIGURES", "Query", "build", "load_spec", "to_csv", "to_page", "to_png", "write_figure"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +50,12 @@ def build(spec: FigureSpec, query: Query | None) -> FigureData:
     if kind.from_reported is None:
         raise UserError(f"{spec.name}: the paper prints no number of this figure; leave out --source")
     return kind.from_reported(spec)
+
+
+def to_png(data: FigureData) -> bytes:
+    """The picture alone, as ``write_figure`` writes it."""
+    with style.styled():
+        return style.render(FIGURES[data.spec.kind].draw(data), "png")
 
 
 def write_figure(data: FigureData, out: Path) -> list[Path]:

@@ -200,20 +200,20 @@ def panel_of(pair: str, receiver: str) -> str:
 
 
 def not_drawn(data: FigureData) -> tuple[str, ...]:
-    """Lines for the picture that name the series without a point, with the panels if it has one in others; none if nothing lacks."""
-    panels = {
-        series: {p.panel for p in data.points if p.series == series} for series in dict.fromkeys(p.series for p in data.points)
-    }
+    """Lines for the picture that name the series without a point; with the panels, where it has some. None if nothing lacks."""
     out = []
     for source, why in ((HERE, "no finished run"), (PAPER, "not printed")):
+        mine = [p for p in data.points if p.source == source]
+        drawn = {(p.series, p.panel) for p in mine if p.y is not None}
         lacking: dict[str, dict[str, None]] = {}
-        for p in data.points:
-            if p.todo and p.source == source:
+        for p in mine:
+            if p.todo:
                 lacking.setdefault(p.series, {})[p.panel] = None
-        names = [
-            data.spec.labels.get(series, series) + ("" if len(mine) == len(panels[series]) else f" ({', '.join(mine)})")
-            for series, mine in lacking.items()
-        ]
+        names = []
+        for series, panels in lacking.items():
+            parts = [panel + (" in part" if (series, panel) in drawn else "") for panel in panels]
+            whole = all(s != series for s, _ in drawn)
+            names.append(data.spec.labels.get(series, series) + ("" if whole else f" ({', '.join(parts)})"))
         if names:
             out.append(f"Without a point ({why}): {'; '.join(names)}.")
     return tuple(out)
@@ -260,4 +260,6 @@ def _lines(spec: FigureSpec, mine: Mapping[tuple[str, str], Sequence[Point]]) ->
         values = [p.y for p in points if p.y is not None]
         counts = (source, str(len(values)), str(len(points) - len(values)))
         shown = (min(values), max(values), values[-1]) if values else (None, None, None)
-        yield Line(spec.labels.get(slug, slug), tuple(map(Item, (*counts, *(number(v, 2) for v in shown)))))
+        runs = tuple(dict.fromkeys(run for p in points if p.y is not None for run in p.runs))
+        numbers = (Item(number(v, 2), runs=() if v is None else runs) for v in shown)
+        yield Line(spec.labels.get(slug, slug), (*map(Item, counts), *numbers))

@@ -26,6 +26,10 @@ from experiments.run_record import RunRecord, UserError
 
 PANEL = "solved by the peer, percent"
 MEAN = "mean over steps"
+RULE = (
+    "All-fail: no correct response in the receiver's group. Solved: at least one in the peer's. Steps without an all-fail prompt have "
+    "no share. The mean is over steps, each with the same weight."
+)
 COLUMNS = ["model", "prompt_id", "index", "reward"]
 
 
@@ -48,8 +52,7 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
     found = find(spec, query)
     runs = {x: found.done.get((block.pair, row.slug, x)) for x in block.receivers}
     points: list[Point] = []
-    lines = ["All-fail: no correct response in the receiver's group. Solved: at least one in the peer's. Steps without an all-fail prompt "
-             "have no share. The mean is over steps, each with the same weight."]  # fmt: skip
+    lines = [RULE]
     lacking = " ; ".join(dict.fromkeys(found.todo.values()))
     solved = {} if lacking else {x: solved_by_step(r, x) for x, r in runs.items() if r is not None}
     for receiver in block.receivers:
@@ -98,8 +101,8 @@ def _solved(file: Path, model: str) -> dict[str, bool]:
     for row in rows:
         key = (row["prompt_id"], row["index"])
         if row["model"] != model or key in seen or row["reward"] not in (0.0, 1.0):
-            raise UserError(f"{file}: a row of {row['model']}, prompt {key[0]}, response {key[1]}, reward {row['reward']}; expected one "
-                            f"row of {model} per response with reward 0 or 1")  # fmt: skip
+            what = f"a row of {row['model']}, prompt {key[0]}, response {key[1]}, reward {row['reward']}"
+            raise UserError(f"{file}: {what}; expected one row of {model} per response, with reward 0 or 1")
         seen.add(key)
         solved[row["prompt_id"]] = solved.get(row["prompt_id"], False) or row["reward"] == 1.0
     return solved
@@ -130,10 +133,7 @@ def _points(receiver: str, shares: Sequence[StepShare], runs: tuple[str, ...]) -
     mean = float(np.mean(whole)) if whole else None
     points.append(Point(MEAN, receiver, None, mean, runs=runs, todo="" if whole else "no all-fail prompt in any step"))
     failed, solved = sum(s.failed for s in shares), sum(s.solved for s in shares)
-    return (
-        points,
-        f"{receiver}: {solved} of {failed} all-fail prompts solved by the peer, in {len(whole)} of {len(shares)} steps.",
-    )
+    return points, f"{receiver}: {solved} of {failed} all-fail prompts solved by the peer, {len(whole)} of {len(shares)} steps."
 
 
 def draw(data: FigureData) -> Figure:

@@ -84,8 +84,10 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
                 else:
                     points.append(Point(panel, slug, None, None, todo=found.todo[place]))
     rules = sorted({r.config["recipe"]["training"]["selection"] for r in found.used})
-    lines = ("pass@1 of the validation: unweighted mean over the benchmarks, in percent, fewer samples than the evaluation. "
-             f"Star: the selected checkpoint (rule: {', '.join(rules) or 'none, no run'}).",)  # fmt: skip
+    rule = f"Star: the selected checkpoint (rule: {', '.join(rules) or 'none, no run'})."
+    lines = (
+        "pass@1 of the validation: unweighted mean over the benchmarks, in percent, fewer samples than the evaluation. " + rule,
+    )
     return measured(found, points, lines=lines, foot=("One training run per line. Star: the selected checkpoint.",))
 
 
@@ -174,12 +176,12 @@ def band(lines: Sequence[Curve]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np
     return np.array(common), values.mean(0), values.min(0), values.max(0)
 
 
-def draw_seeds(found: Sequence[Curve], labels: Mapping[str, str]) -> Figure:
+def draw_seeds(found: Sequence[Curve], labels: Mapping[str, str], stand_ins: Mapping[str, str]) -> Figure:
     """The mean over training seeds with its band; the foot says how many seeds each line has."""
     panels: dict[str, list[Line]] = {}
     counts = []
     for pair, receiver in dict.fromkeys((c.pair, c.receiver) for c in found):
-        lines = panels.setdefault(panel_of(pair, receiver), [])
+        lines = panels.setdefault(f"pair {pair}: {receiver_head(stand_ins, receiver)}", [])
         for slug in labels:
             mine = [c for c in found if (c.pair, c.receiver, c.row) == (pair, receiver, slug)]
             counts.append(len(mine))
@@ -187,7 +189,12 @@ def draw_seeds(found: Sequence[Curve], labels: Mapping[str, str]) -> Figure:
                 steps, mean, low, high = band(mine)
                 lines.append(Line(slug, steps, 100 * mean, (100 * low, 100 * high)))
     seeds = f"{min(counts)}" if len(set(counts)) == 1 else f"{min(counts)} to {max(counts)}"
-    return draw_panels(panels, labels, (f"Mean over {seeds} training seeds a line; band from the lowest to the highest seed.",))
+    foot = (
+        "One training seed a line."
+        if seeds == "1"
+        else f"Mean over {seeds} training seeds a line; band from the lowest to the highest."
+    )
+    return draw_panels(panels, labels, (foot,))
 
 
 def to_csv(found: Sequence[Curve]) -> str:
@@ -218,9 +225,12 @@ def main(argv: Sequence[str]) -> int:
     if unknown := [slug for slug in args.rows if slug not in by_slug]:
         raise UserError(f"{args.table} has no row {', '.join(unknown)}; it has {', '.join(by_slug)}")
     chosen = [by_slug[slug] for slug in args.rows]
-    found = curves(spec, chosen, open_runs(args.root / args.experiment), args.scale)
+    records = open_runs(args.root / args.experiment)
+    found = curves(spec, chosen, records, args.scale)
+    models = [m for r in records if r.config["cell"]["scale"] == args.scale for m in r.config["recipe"]["models"]]
+    stand_ins = {m["stands_for"]: m["name"] for m in models}
     with style.styled():
-        style.write_bytes(args.out, style.render(draw_seeds(found, {row.slug: row.label for row in chosen}), suffix))
+        style.write_bytes(args.out, style.render(draw_seeds(found, {row.slug: row.label for row in chosen}, stand_ins), suffix))
     write_atomic(args.out.with_suffix(".csv"), to_csv(found))
     print(f"wrote {args.out} and {args.out.with_suffix('.csv')}", file=sys.stderr)
     return 0

@@ -55,7 +55,7 @@ class FigureSpec:
 
 
 def load_spec(name: str, folder: Path) -> FigureSpec:
-    """Read and check ``folder/<name>.yaml``: ``pair`` with its two ``receivers``, or ``pairs`` with receivers by pair."""
+    """Read and check ``folder/<name>.yaml``: ``pair`` with its two ``receivers``, or ``pairs`` that map to them."""
     path, given = read_spec(name, folder)
     blocks = _blocks(given, path)
     content = {key: value for key, value in given.items() if key not in ("pair", "pairs", "receivers")}
@@ -70,10 +70,11 @@ def load_spec(name: str, folder: Path) -> FigureSpec:
 
 
 def _blocks(given: Mapping[str, Any], path: Path) -> tuple[Block, ...]:
-    if ("pair" in given) == ("pairs" in given):
-        raise UserError(f"{path}: give either pair with receivers, or pairs with receivers by pair")
-    receivers = given.get("receivers", {})
-    by_pair = {str(given["pair"]): receivers} if "pair" in given else {str(p): receivers.get(str(p), ()) for p in given["pairs"]}
-    if odd := [pair for pair, models in by_pair.items() if not isinstance(models, list) or len(set(models)) != 2]:
+    if ("pair" in given) == ("pairs" in given) or ("pair" in given) != ("receivers" in given):
+        raise UserError(f"{path}: give either pair and receivers, or pairs with their receivers")
+    by_pair = given["pairs"] if "pairs" in given else {given["pair"]: given["receivers"]}
+    if not isinstance(by_pair, Mapping):
+        raise UserError(f"{path}: pairs map each pair to its two receivers")
+    if odd := [str(pair) for pair, models in by_pair.items() if not isinstance(models, list) or len(set(models)) != 2]:
         raise UserError(f"{path}: pair {', '.join(odd)} needs two different receivers")
-    return tuple(Block(pair, (models[0], models[1])) for pair, models in by_pair.items())
+    return tuple(Block(str(pair), (models[0], models[1])) for pair, models in by_pair.items())

@@ -53,9 +53,9 @@ def from_runs(spec: FigureSpec, query: Query) -> FigureData:
         cost = hours.get(place, {}).get("best")
         points.append(Point(COST, slug, x, cost, runs=runs[:1] if place in found.done else (), todo=found.todo.get(place, "")))
     text = f"95 % intervals of the gain: {noise}." if noise else ""
-    lines = [x for x in (RULE + " Per model: a live peer's run is shared by both models, each with its own phases and half of the rest.",
-             text) if x]  # fmt: skip
-    return measured(found, points, lines=lines, foot=[text] if text else [], unit=unit)
+    lines = (RULE + " Per model: a live peer's run is shared by both models, each with its own phases and half of the rest.",)
+    foot = (text,) if text else ()
+    return measured(found, points, lines=(*lines, *foot), foot=foot, unit=unit)
 
 
 def from_reported(spec: FigureSpec) -> FigureData:

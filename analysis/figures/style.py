@@ -68,7 +68,7 @@ class Look:
 LOOKS = {
     "grpo_n8": Look(BLACK, "o", "-"),
     "grpo_n16": Look(BLACK, "s", "-"),
-    "grpo_n32": Look(BLACK, "h", "-"),
+    "grpo_n32": Look(BLACK, ">", "-"),
     "grpo_n8_dynamic_sampling": Look(GREY, "P", (0, (1, 1))),
     "hacpo": Look(ORANGE, "v", (0, (5, 1.5, 1, 1.5))),
     "sgt": Look(GREEN, "^", (0, (4, 1.5))),
@@ -84,8 +84,10 @@ SPARE = (
 
 
 def looks(slugs: Sequence[str]) -> dict[str, Look]:
-    """Slug -> look; spare ones are dealt in order."""
-    spare = iter(SPARE * (1 + len(slugs) // len(SPARE)))
+    """Slug -> look; spare ones are dealt in order, those first that share neither colour nor marker and line with a method's."""
+    methods = [LOOKS[slug] for slug in slugs if slug in LOOKS]
+    order = sorted(SPARE, key=lambda s: any(s.color == m.color or (s.marker, s.line) == (m.marker, m.line) for m in methods))
+    spare = iter(order * (1 + len(slugs) // len(order)))
     return {slug: LOOKS.get(slug) or next(spare) for slug in slugs}
 
 

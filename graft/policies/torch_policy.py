@@ -21,11 +21,12 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM, DynamicCache
 
 from graft.aggregation import Totals
-from graft.losses import LossInputs, MinibatchLoss
+from graft.losses import MinibatchLoss
 from graft.policies.base import PolicyLimitError, TokenPair
+from graft.policies.rows import by_length, loss_inputs, token_pairs
 from graft.policies.sampling import draw, uniforms
 from graft.retokenize import TextCodec
-from graft.types import Group, Minibatch, OptimiserSettings, Prompt, Response, SamplingSettings, Sequence, StepKey
+from graft.types import Group, Minibatch, OptimiserSettings, Prompt, Response, SamplingSettings, StepKey
 
 
 @dataclass(frozen=True)
@@ -229,10 +230,10 @@ class TorchPolicy:
         rows = tuple(filter(loss.computes, minibatch.sequences))
         self._optimiser.zero_grad(set_to_none=False)
         sums: dict[str, float] = {"loss": 0.0}
-        for part in _by_length(rows, self.settings.train_rows):
+        for part in by_length(rows, self.settings.train_rows):
             with self._autocast():
-                logps, mask, entropies = self._token_logprobs(_pairs(part), entropies=loss.needs_entropies)
-            value, metrics = loss(_loss_inputs(part, logps, mask, minibatch.index, entropies), totals)
+                logps, mask, entropies = self._token_logprobs(token_pairs(part), entropies=loss.needs_entropies)
+            value, metrics = loss(loss_inputs(part, logps, mask, minibatch.index, entropies), totals)
             value.backward()
             sums["loss"] += float(value.detach())
             for name, x in metrics.items():
@@ -303,39 +304,3 @@ class TorchPolicy:
     def close(self) -> None:
         """Release the model's memory."""
         del self.model, self._optimiser
-
-
-def _by_length(rows: Seq[Sequence], size: int) -> list[tuple[Sequence, ...]]:
-    # Short with short saves padding; prompts and equal responses stay together where lengths tie, so they are shared.
-    ordered = sorted(rows, key=lambda s: (len(s.response_ids), s.prompt_ids, s.response_ids)) if len(rows) > size else list(rows)
-    return [tuple(ordered[i : i + size]) for i in range(0, len(ordered), size)]
-
-
-def _pairs(rows: Seq[Sequence]) -> list[TokenPair]:
-    return [(s.prompt_ids, s.response_ids) for s in rows]
-
-
-def _loss_inputs(rows: tuple[Sequence, ...], logprobs: Tensor, mask: Tensor, index: int, entropies: Tensor | None) -> LossInputs:
-    width, device = logprobs.shape[1], logprobs.device
-
-    def column(values: Seq[float] | Seq[Seq[float]]) -> Tensor:
-        return torch.tensor(values, dtype=torch.float32, device=device)
-
-    # Padding holds 0 in both log-prob tensors and 0 in the mask: it is never a token, so never a probability of 1.
-    def padded(logps: Seq[Seq[float]]) -> Tensor:
-        """[B,T] with zeros behind each row."""
-        return column([[*row, *[0.0] * (width - len(row))] for row in logps])
-
-    return LossInputs(
-        logprobs=logprobs,
-        old_logprobs=padded([s.old_logprobs for s in rows]),
-        mask=mask.float(),
-        advantages=column([s.advantage for s in rows]),
-        weights=column([s.weight for s in rows]),
-        is_peer=torch.tensor([s.is_peer for s in rows], device=device),
-        source_mean=column([s.source_mean_logprob for s in rows]),
-        minibatch_index=index,
-        unanimous=torch.tensor([s.unanimous for s in rows], device=device),
-        ref_logprobs=padded([s.ref_logprobs for s in rows]) if any(s.ref_logprobs for s in rows) else None,
-        entropies=entropies,
-    )

@@ -14,7 +14,7 @@ import pytest
 
 from analysis import cache
 from analysis.collect import evaluation_frame, open_runs
-from benchmarks.collect import generate
+from benchmarks.collect import generate, main as bench
 from experiments.run_record import RunRecord, UserError
 
 from .conftest import Runs, share
@@ -204,6 +204,14 @@ def test_seventy_thousand_rows_in_the_time_for_ten_times_as_many(tmp_path: Path)
         started = time.process_time()
         assert len(evaluation_frame(records)) == rows == 70_000
         assert time.process_time() - started < limit
+
+
+@pytest.mark.slow
+def test_the_benchmark_measures_both_ways(capsys):
+    bench(["--directories", "1", "--items", "2", "--samples", "3", "--repeats", "1"])
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("300 rows in 50 files, ")
+    assert [line.split(":")[0] for line in lines[1:]] == ["cold", "warm"]
 
 
 def test_fast_and_slow_reading_agree(runs: Runs, record: RunRecord):

@@ -140,6 +140,8 @@ def test_every_series_of_a_figure_has_a_look_of_its_own():
         if len(looks) <= 8:
             assert len({(x.marker, x.line) for x in looks.values()}) == len(looks), name
     assert len({(x.color, x.marker) for x in style.SPARE}) == len(style.SPARE)
+    # beside GRPO (black circles) and GRAFT (red): not the blue circles, not the red squares
+    assert style.looks(["grpo_n8", "full", "wo_floor"])["wo_floor"] == style.SPARE[2]
 
 
 def test_command_prints_and_refuses(runs: Runs, capsys):

@@ -86,7 +86,7 @@ def test_complementarity_by_hand(runs: Runs):
     assert {v[0] for v in values(data, PAPER).values()} == {18.7, 47.9}
     assert {p.runs for p in data.points if p.source == HERE} == {(a.path.name, b.path.name)}
     assert [p.todo for p in data.points if p.y is None] == ["no all-fail prompt in this step"]
-    assert "smollm3-3b: 2 of 7 all-fail prompts solved by the peer, in 2 of 3 steps." in data.notes
+    assert "smollm3-3b: 2 of 7 all-fail prompts solved by the peer, 2 of 3 steps." in data.notes
 
 
 def test_complementarity_needs_the_same_prompts_in_every_step(runs: Runs):
@@ -162,6 +162,20 @@ def test_pair_mean_against_cost_by_hand(costly: Runs):
     assert len(grpo.runs) == 2
 
 
+def test_stored_peers_cost_what_their_own_runs_cost(costly: Runs):
+    # One run per receiver, of a pair as the donor is, with one model: costs add up (the paper: 11.1 + 12.1 = 23.2), nothing is shared.
+    for receiver, selected in ((SMOLLM, 1), (QWEN, 3)):
+        record = costly.make("graft_stored", share(2), models=(receiver,))
+        costly.costs(record, 3, {f"{SLOTS[receiver]}/update": 900.0}, {SLOTS[receiver]: selected})
+    stored = by_series(measured("figure3a", costly))["graft_stored"]
+    assert (stored.x, stored.y) == (4.0, 50.0)
+    charged = {p.panel: p.x for p in measured("figure5", costly).points if p.series == "graft_stored"}
+    assert charged == {"pair 1: smollm3-3b": 1.0, "pair 1: qwen3-1.7b": 3.0}
+    got = values(measured("figure3b", costly))
+    assert [got["device-hours", "graft_stored", f"pair 1: {x}"][0] for x in (SMOLLM, QWEN)] == [1.0, 3.0]
+    assert got["gain over GRPO", "graft_stored", f"pair 1: {QWEN}"] == (25.0, 25.0, 25.0)
+
+
 def test_conservative_charge_by_hand(costly: Runs):
     got = {(p.panel, p.series): (p.x, p.y, p.low, p.high) for p in measured("figure5", costly).points if p.y is not None}
     assert got == {
@@ -197,6 +211,15 @@ def test_missing_runs_stay_in_csv_and_picture(costly: Runs):
     }  # fmt: skip
     expected = "Without a point (no finished run): GRPO, n = 16; GRPO, n = 32; GRPO, dynamic; HACPO; SGT; GRAFT, stored."
     assert not_drawn(data) == (expected,)
+
+
+def test_the_picture_names_what_is_missing_in_part(costly: Runs):
+    parts = "(gain over GRPO in part, device-hours in part)"
+    (line,) = not_drawn(measured("figure3b", costly))
+    assert line == f"Without a point (no finished run): GRAFT, stored peer; GRAFT, live peer {parts}."
+    assert not_drawn(printed("figure3b")) == (
+        "Without a point (not printed): GRAFT, live peer (device-hours in part); GRAFT, stored peer (device-hours in part).",
+    )
 
 
 def test_an_incomplete_evaluation_is_no_point(costly: Runs):
@@ -400,6 +423,7 @@ def test_spec_errors(tmp_path: Path):
     load()
     for changed, message in (
         ({"pair": None}, "give either pair"),
+        ({"pair": None, "receivers": None, "pairs": ["1"]}, "pairs map each pair to its two receivers"),
         ({"receivers": [SMOLLM]}, "pair 1 needs two different receivers"),
         ({"reference": "nobody"}, "'nobody' is not among the rows"),
         ({"colour": "red"}, "unknown keys"),

