@@ -8,15 +8,19 @@ from pathlib import Path
 
 import numpy as np
 
-from analysis import clipping
+from analysis import clipping, compute, pairs
 from analysis.cells import Comparison, Key, Value
-from analysis.clipping import ZERO
+from analysis.clipping import BOTH, ZERO
+from analysis.figures.common import Query
+from analysis.records_figures import figure_cells
 from analysis.spec import PASS_AT_1, RowSpec, TableSpec, load_spec, read_spec
 from analysis.stats import mean_and_std
 from analysis.tables import from_runs, match_row
 from experiments.run_record import RunRecord
 
-CLIPPING = "clipping"
+CLIPPING, COMPUTE, OF_PAIRS = "clipping", "compute", ("pairs", "stability")
+# compute.HOURS -> the columns of the reported file as the claims name them
+COSTS = {"best": "best_gpu_h", "full": "full_gpu_h"}
 
 
 @dataclass
@@ -56,16 +60,43 @@ class Records:
             return {}
         kind = read_spec(table, self.specs)[1].get("kind", PASS_AT_1)
         if kind == PASS_AT_1:
-            return self._scores(load_spec(table, self.specs))
-        return self._clipping(table) if kind == CLIPPING and len(self.seeds) == 1 else {}
+            return self._scores(load_spec(table, self.specs), self.seeds)
+        if kind in OF_PAIRS:
+            spec = pairs.load_spec(table, self.specs)
+            # A spread over training seeds is over those of the spec.
+            return {k: v for block in spec.blocks for k, v in self._scores(block, spec.seeds or self.seeds).items()}
+        if kind == COMPUTE:
+            return self._costs(table)
+        if len(self.seeds) != 1:  # counts and curves of one run have no mean over seeds here
+            return {}
+        if kind == CLIPPING:
+            return self._clipping(table)
+        return figure_cells(table, kind, Query(self.records, self.scale, self.seeds[0], self.methods), self.specs)
 
-    def _scores(self, spec: TableSpec) -> dict[Key, Value]:
-        tables = [from_runs(spec, self.records, scale=self.scale, seed=s, methods=self.methods) for s in self.seeds]
+    def _costs(self, table: str) -> dict[Key, Value]:
+        """Scores as anywhere; device-hours of one training seed, per model and of both."""
+        spec = compute.load_spec(table, self.specs)
+        found = self._scores(compute.score_spec(spec), self.seeds)
+        if len(self.seeds) != 1:
+            return found
+        measured = compute.from_runs(spec, self.records, scale=self.scale, seed=self.seeds[0], methods=self.methods)
+        rows = {row.slug: row for row in spec.rows}
+        for (slug, receiver), cost in measured.costs.items():
+            for name, hours in cost.hours.items():
+                if column := COSTS.get(name.removeprefix("both_")):
+                    whose = BOTH if name.startswith("both_") else receiver
+                    models = spec.receivers if whose == BOTH else (receiver,)
+                    runs = tuple(dict.fromkeys(run for x in models for run in self._runs(rows[slug], spec.pair, x, self.seeds)))
+                    found[Key(table, slug, column, whose, spec.pair)] = Value(hours, counted=True, runs=runs)
+        return found
+
+    def _scores(self, spec: TableSpec, seeds: Sequence[int]) -> dict[Key, Value]:
+        tables = [from_runs(spec, self.records, scale=self.scale, seed=s, methods=self.methods) for s in seeds]
         found = {}
         for rows in zip(*(_by_slug(t.rows, spec) for t in tables), strict=True):
             row = rows[0][0]
             for receiver in spec.receivers:
-                runs = self._runs(row, spec.pair, receiver)
+                runs = self._runs(row, spec.pair, receiver, seeds)
                 for column in spec.columns:
                     cells = [cells.get((receiver, column)) for _, cells in rows]
                     if all(c is not None and c.state == "whole" for c in cells):
@@ -83,8 +114,8 @@ class Records:
             mean, std, len(cells), f"{len(cells)} training runs, each the mean of its evaluation runs", runs=runs, origin=origin
         )
 
-    def _runs(self, row: RowSpec, pair: str, receiver: str) -> tuple[str, ...]:
-        found = (match_row(self.records, row, pair, receiver, self.scale, seed).done for seed in self.seeds)
+    def _runs(self, row: RowSpec, pair: str, receiver: str, seeds: Sequence[int]) -> tuple[str, ...]:
+        found = (match_row(self.records, row, pair, receiver, self.scale, seed).done for seed in seeds)
         return tuple(dict.fromkeys(str(r.path) for r in found if r))
 
     def _clipping(self, table: str) -> dict[Key, Value]:
@@ -98,7 +129,7 @@ class Records:
             share = value.step_mean if name == ZERO else value.pooled
             if share is not None:
                 column = ZERO if name == ZERO else update
-                runs = self._runs(rows[slug], spec.pair, spec.receivers[0])
+                runs = self._runs(rows[slug], spec.pair, spec.receivers[0], self.seeds)
                 found[Key(table, slug, column, receiver, spec.pair)] = Value(share, counted=True, runs=runs)
         return found
 
