@@ -236,10 +236,8 @@ def to_page(table: ComputeTable) -> Page:
 def _items(table: ComputeTable, slug: str, receiver: str, shown: Sequence[str]) -> tuple[Item, ...]:
     decimals, paper = table.spec.decimals, table.spec.reported[slug, receiver]
     cost = table.costs.get((slug, receiver), Cost())
-    hours = (
-        Item(number(cost.hours.get(h), 3), runs=cost.both if h.startswith("both") and h in cost.hours else cost.runs)
-        for h in shown
-    )
+    runs = {h: cost.both if h.startswith("both") else cost.runs for h in cost.hours}
+    hours = (Item(number(cost.hours.get(h), 3), runs=runs.get(h, ())) for h in shown)
     ours = [_score(cost.mean, cost.std, decimals, cost.runs), *hours] if shown else []
     return (*ours, _score(paper["mean"], paper["std"], decimals), *(Item(number(paper[h], 1)) for h in REPORTED))
 

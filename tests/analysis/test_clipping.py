@@ -284,3 +284,14 @@ def test_measure_reads_each_kind_of_token_for_its_quantity():
     spec = load_spec("table9", SPECS)
     tokens = {"smollm3-3b": np.array([[10, 1, 20, 4]]), "qwen3-1.7b": np.array([[10, 2, 20, 6]])}
     assert [v.pooled for v in measure(tokens, spec).values()] == [10.0, 20.0, 20.0, 30.0, None]
+
+
+def test_each_number_names_its_run(runs: Runs, methods: Path):
+    record = runs.make("graft", share(1))
+    runs.metrics(record, STEPS)
+    lines = [line for line in to_page(build(runs, methods)).parts[0].lines if line.items]
+    # Columns of peer first, uniform, last: pooled, step mean, paper each; only the last has a run. The share of steps has no step mean.
+    shown = [[bool(item.runs) for item in line.items] for line in lines]
+    assert shown[:4] == [[False] * 6 + [True, True, False]] * 4
+    assert shown[4] == [False] * 6 + [True, False, False]
+    assert {item.runs for line in lines for item in line.items} == {(), (str(record.path),)}

@@ -10,7 +10,7 @@ import pytest
 
 from analysis.__main__ import main
 from analysis.collect import open_runs
-from analysis.compute import from_reported, from_runs, load_spec, to_csv
+from analysis.compute import from_reported, from_runs, load_spec, to_csv, to_page
 from experiments.run_record import RunRecord, UserError
 from tests.analysis.conftest import Runs, share
 
@@ -116,3 +116,18 @@ def test_a_selected_step_beyond_the_ledger_is_an_error(runs: Runs):
     spent(runs.make("grpo", share(1), models=(SMOLLM,), pair=None), [{}], {"tiny-smollm3": 5})
     with pytest.raises(UserError, match=r"step 5, the ledger .* ends at step 1"):
         from_runs(load_spec("table5", SPECS), open_runs(runs.root), scale="cpu", seed=0, methods=METHODS)
+
+
+def test_each_number_names_the_runs_that_it_rests_on(table, runs: Runs):
+    def names(items) -> list[list[str]]:
+        return [[Path(run).name.rsplit("-", 1)[0] for run in item.runs] for item in items]
+
+    lines = to_page(table).parts[0].lines
+    start = next(k for k, line in enumerate(lines) if line.label == "GRPO, n = 8")
+    alone, both = ["grpo-tiny-smollm3-cpu-s0"], ["grpo-tiny-smollm3-cpu-s0", "grpo-tiny-qwen3-cpu-s0"]
+    # score, best, full, both best, both full, charged; then the paper's five, which rest on no run of ours
+    assert names(lines[start + 1].items) == [alone, alone, alone, both, both, alone, *([[]] * 5)]
+    start = next(k for k, line in enumerate(lines) if line.label == "GRAFT")
+    assert names(lines[start + 1].items) == [["graft-1-cpu-s0"]] * 6 + [[]] * 5
+    start = next(k for k, line in enumerate(lines) if line.label == "SGT")
+    assert names(lines[start + 1].items) == [[]] * 11

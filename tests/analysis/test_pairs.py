@@ -313,3 +313,9 @@ def test_command_writes_all_formats(records: list[RunRecord], runs: Runs, folder
 
 def test_benchmarks_of_the_records_are_those_of_the_columns():
     assert [slot for _, slot, _ in BENCHMARKS] == [c for c in DUO["columns"] if c != "average"]
+
+
+def test_a_spread_names_the_runs_of_all_its_seeds(runs: Runs, folder: Path, methods: Path):
+    table = spread(folder, methods, seeded(runs))
+    found = cell(table, "1", "graft", A, "average").runs
+    assert [Path(run).name.rsplit("-", 1)[0] for run in found] == ["graft-1-cpu-s0", "graft-1-cpu-s1", "graft-1-cpu-s2"]
