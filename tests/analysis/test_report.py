@@ -199,7 +199,7 @@ def test_costs_are_those_of_the_ledger(site):
         "1.2000",
         "GPU-hours",
         "3",
-        "1 (1 without an end)",
+        "1",
     ]
 
 

@@ -237,7 +237,7 @@ print(*interruption.received())
 
 @pytest.mark.parametrize(
     ("end", "lead", "slurm_job", "warned"),
-    [(62, "61", True, True), (2, "300", True, True), (3600, "61", True, False), (62, "61", False, False)],
+    [(67, "61", True, True), (2, "300", True, True), (3600, "61", True, False), (67, "61", False, False)],
     ids=["at the lead", "half of a short rest", "long before", "no scheduler"],
 )
 def test_a_lost_warning_is_made_up_for(end, lead, slurm_job, warned, slurm):
