@@ -96,11 +96,13 @@ audit-paper: $(STAMP) ## what the paper's printed numbers say about each other
 claims: $(STAMP) ## the paper's claims against the runs on record [SCALE=] [SEEDS="0 1 2"], or with REPORTED=1 against its own numbers
 	@$(PY) -m analysis claims $(if $(REPORTED),--reported,--scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
 
-check: $(STAMP) ## format, lint, types, import contracts, quick tests
+lint: $(STAMP) ## format, lint, types, import contracts
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports
+
+check: lint ## lint and the quick tests
 	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
 
 test: $(STAMP) ## all tests
