@@ -35,12 +35,13 @@ RECORDS = (
 
 @dataclass(frozen=True)
 class Shown:
-    """A table or figure. Without a page it could not be made; ``outcome`` says why. ``png``: of a figure."""
+    """A table or figure. Without a page it could not be made; ``outcome`` says why. ``png``: of a figure. ``fill``: makes what it lacks."""
 
     outcome: Outcome
     page: Page | None = None
     csv: str = ""
     png: bytes | None = None
+    fill: str = ""
 
 
 @dataclass(frozen=True)
@@ -113,13 +114,19 @@ def show(name: str, records: Sequence[RunRecord], asked: Asked) -> Shown:
             query = figures.Query(records, asked.scale, asked.seed, asked.methods)
             data = figures.build(figures.load_spec(name, asked.specs), query)
             page = figures.to_page(data)
-            return Shown(outcome_of(name, page), page, figures.to_csv(data), figures.to_png(data))
+            return Shown(outcome_of(name, page), page, figures.to_csv(data), figures.to_png(data), _fill(name, kind, asked))
         if kind not in KINDS:
             return Shown(Outcome(name, "not in this version", f"kind {kind}"))
         page, csv = build_table(name, lambda: records, asked)
-        return Shown(outcome_of(name, page), page, csv)
+        return Shown(outcome_of(name, page), page, csv, fill=_fill(name, kind, asked))
     except UserError as e:
         return Shown(Outcome(name, "error", str(e)))
+
+
+def _fill(name: str, kind: str, asked: Asked) -> str:
+    """The command for all that is missing. A spread over training seeds names its own, so it is given none."""
+    seeds = f" SEEDS={asked.seed}" if asked.seed and kind != "stability" else ""
+    return f"make launch TABLE={name} SCALE={asked.scale}{seeds} WAIT=1"
 
 
 def _judge(claim: Claim, source: Records) -> Judged:

@@ -131,20 +131,19 @@ def completeness(content: Content) -> str:
     grid = table(
         "completeness-table", "Tables and figures", [Head("table or figure"), Head("state"), Head("lacks")], [Body("", rows)]
     )
-    lacking = "\n".join(_missing(s, content) for s in shown if s.page and s.outcome.what)
+    lacking = "\n".join(_missing(s) for s in shown if s.page and s.outcome.what)
     return f"{grid}\n{lacking}"
 
 
-def _missing(shown: Shown, content: Content) -> str:
+def _missing(shown: Shown) -> str:
     name = shown.outcome.name
     assert shown.page is not None
-    command = f"make launch TABLE={name} SCALE={content.scale} WAIT=1"
     lists = "\n".join(
         details(f"{what} ({len(entries)})", bullets(map(_entry, entries), "todo")) for what, entries in shown.page.lists
     )
     return (
         f'<section class="missing" id="missing-{esc(name)}">\n<h3>{link("#" + name, name)}</h3>\n'
-        f"<p>All of it: <code>{esc(command)}</code></p>\n{lists}\n</section>"
+        f"<p>All of it: <code>{esc(shown.fill)}</code></p>\n{lists}\n</section>"
     )
 
 

@@ -220,6 +220,10 @@ def test_without_any_run_the_page_says_what_is_missing(runs: Runs, tmp_path: Pat
     assert "0 finished, 0 not finished" in text
     assert "make launch TABLE=table2 SCALE=cpu WAIT=1" in text
     assert "python -m experiments.train method=graft pair=1 seed=0 scale=cpu" in text
+    assert report(runs.root, paper, tmp_path / "out", "--seed", "2") == 0
+    text = (tmp_path / "out" / "cpu" / "index.html").read_text(encoding="utf-8")
+    assert "make launch TABLE=table2 SCALE=cpu SEEDS=2 WAIT=1" in text
+    assert "seed=2 scale=cpu" in text
 
 
 def test_a_table_that_cannot_be_made_is_in_the_page_and_in_the_exit_code(runs: Runs, tmp_path: Path, capsys):
