@@ -10,10 +10,13 @@ import pytest
 
 from experiments.tasks import load_prompt_set
 from experiments.tiny import resolve_model_path
+from graft import trajectories
 from graft.composition import Method
-from graft.cotrain import LoopSettings, Setup, run_step
+from graft.cotrain import LoopSettings, Setup, batch, run_step
 from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
+from graft.retokenize import Sender
+from graft.stored import Log, LogPeer
 from graft.types import OptimiserSettings, SamplingSettings
 from graft.verifier import Verifier
 
@@ -31,14 +34,28 @@ def policy(name: str) -> TorchPolicy:
     return TorchPolicy(name, Path(resolve_model_path(f"package:{name}")), TorchSettings(64, LIMIT), optimiser)
 
 
-def two_steps(method: Method, verifier: Verifier) -> Outcome:
+def settings_of(method: Method) -> LoopSettings:
+    return LoopSettings(SEED, 1, PROMPTS, PROMPTS // (method.minibatches or 4), N, SamplingSettings(1.0, 1.0, LIMIT))
+
+
+def logged(verifier: Verifier, directory: Path) -> LogPeer:
+    """The log of two steps of GRPO of the second model, as a peer for the first."""
+    prompts, settings, donor = load_prompt_set("arith-train").prompts, settings_of(METHODS["grpo"]), policy(NAMES[1])
+    facts = trajectories.Facts(SEED, settings.sampling, {donor.name: Sender(donor.codec.fingerprint, donor.codec.special_ids)})
+    for step in (1, 2):
+        done = run_step(Setup({donor.name: donor}, METHODS["grpo"], settings, verifier.verify_many), prompts, step)
+        trajectories.append(directory, step, done.groups, facts)
+    order = tuple(tuple(p.id for p in batch(prompts, settings, step)) for step in (1, 2))
+    return LogPeer(Log.of(directory), donor.name, N, "step", order)
+
+
+def two_steps(method: Method, verifier: Verifier, log: LogPeer) -> Outcome:
     """Weights after two steps (an independent method trains the first model), and the metrics of both."""
     if "delta" in method.hyperparameters:
         method = method.with_hyperparameters(delta=FLOOR)
     policies = {name: policy(name) for name in (NAMES if method.joint else NAMES[:1])}
-    size = PROMPTS // (method.minibatches or 4)
-    settings = LoopSettings(SEED, 1, PROMPTS, size, N, SamplingSettings(1.0, 1.0, LIMIT))
-    setup = Setup(policies, method, settings, verifier.verify_many, policy)
+    peer = log if method.peers == "stored" else None
+    setup = Setup(policies, method, settings_of(method), verifier.verify_many, policy, peer)
     prompts = load_prompt_set("arith-train").prompts
     first = run_step(setup, prompts, 1)
     second = run_step(setup, prompts, 2, first.history)
@@ -46,9 +63,10 @@ def two_steps(method: Method, verifier: Verifier) -> Outcome:
 
 
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     with Verifier() as verifier:
-        return {name: two_steps(m, verifier) for name, m in METHODS.items()}
+        log = logged(verifier, tmp_path_factory.mktemp("log"))
+        return {name: two_steps(m, verifier, log) for name, m in METHODS.items()}
 
 
 @pytest.fixture(scope="module")
@@ -74,6 +92,9 @@ def test_two_steps_train_and_report(outcomes: dict[str, Outcome], untouched: dic
             offered[d["source"], d["receiver"]] += d["offered"]
     if METHODS[name].joint:  # the situation is informative: both directions have something to give
         assert all(offered[d] > 0 for d in (NAMES, NAMES[::-1]))
+    elif METHODS[name].peers == "stored":  # the log gives and does not learn
+        assert list(offered) == [NAMES[::-1]]
+        assert offered[NAMES[::-1]] > 0
     else:
         assert offered == {}
 
