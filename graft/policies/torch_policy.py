@@ -295,11 +295,8 @@ class TorchPolicy:
             "weights": sum(p.nbytes for p in self.model.parameters()),
             "optimiser": sum(v.nbytes for s in self._optimiser.state.values() for v in s.values()),
         }
-        return held | ({"gpu_peak": torch.cuda.max_memory_allocated(self.settings.device)} if self._on_gpu else {})
-
-    @property
-    def _on_gpu(self) -> bool:
-        return torch.device(self.settings.device).type == "cuda"
+        on_gpu = torch.device(self.settings.device).type == "cuda"
+        return held | ({"gpu_peak": torch.cuda.max_memory_allocated(self.settings.device)} if on_gpu else {})
 
     def close(self) -> None:
         """Release the model's memory."""

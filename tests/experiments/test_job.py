@@ -167,14 +167,16 @@ def test_asking_who_is_alive_never_refuses_a_start(tmp_path):
     askers = [threading.Thread(target=lambda: [record.alive() for _ in iter(stop.is_set, True)]) for _ in range(3)]
     for asker in askers:
         asker.start()
+    held = 0
     try:
         for _ in range(200):
             with record.lock():
-                pass
+                held += record.alive()
     finally:
         stop.set()
         for asker in askers:
             asker.join()
+    assert held == 200
 
 
 def test_attempts_carry_the_schedulers_ids(tmp_path, monkeypatch):
