@@ -78,7 +78,7 @@ def _recipe(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dic
         "method": {"name": "base"} if base else config.method.model_dump(),
         "models": models,
         "training": training,
-        "policy": {k: getattr(config.policy, k) for k in ("engine", "decode_rows", "train_rows")},
+        "policy": config.policy.recipe(),
         "data": {"prompt_suffix": config.data.prompt_suffix},
         "evaluation": config.scale.evaluation.model_dump(mode="json", exclude={"max_items"}) | {"benchmarks": benchmarks},
         "seed": 0 if base else config.seed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
@@ -138,8 +138,51 @@ class DataSection(Frozen):
         return value
 
 
-class PolicySection(Frozen):
+class TorchSection(Frozen):
+    """graft.policies.torch_policy: one process, one device."""
+
     engine: Literal["torch"]
     decode_rows: int = Field(ge=1)
     train_rows: int = Field(ge=1)
     device: str
+
+    def recipe(self) -> dict[str, Any]:
+        """What enters the fingerprint: all that can change a bit of the result."""
+        return self.model_dump(include={"engine", "decode_rows", "train_rows"})
+
+
+class VerlSection(Frozen):
+    """graft.policies.verl_policy: see graft.policies.verl_policy.settings.VerlSettings for the keys (docs/verl.md)."""
+
+    engine: Literal["verl"]
+    layout: Literal["colocated", "side_by_side"]
+    gpus: int = Field(ge=1)
+    tensor_parallel: int = Field(ge=1)
+    tokens_per_gpu: int | None = Field(ge=1)
+    rows_per_gpu: int = Field(ge=1)
+    gradient_checkpointing: bool
+    overrides: tuple[str, ...]
+    memory_utilization: float = Field(gt=0, lt=1)
+    sleep: bool
+    offload: bool
+    rollout_timeout: float = Field(gt=0)
+    sync_timeout: float = Field(gt=0)
+    train_timeout: float = Field(gt=0)
+    device: Literal["cuda", "cpu"]
+
+    def recipe(self) -> dict[str, Any]:
+        """What enters the fingerprint: how rows are spread decides the order of sums. Memory and timeouts decide nothing."""
+        kept = {
+            "engine",
+            "layout",
+            "gpus",
+            "tensor_parallel",
+            "tokens_per_gpu",
+            "rows_per_gpu",
+            "gradient_checkpointing",
+            "overrides",
+        }
+        return self.model_dump(mode="json", include=kept)
+
+
+PolicySection = Annotated[TorchSection | VerlSection, Field(discriminator="engine")]
