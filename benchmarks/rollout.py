@@ -20,7 +20,8 @@ LIMIT = 36
 
 def ours(path: Path, prompts: tuple[Any, ...], steps: int, verifier: Any) -> tuple[list[float], dict[str, float], float]:
     """(seconds per step, seconds by phase summed, tokens per second of sampling)."""
-    from graft.cotrain import LoopSettings, Setup, run_step
+    from graft.batches import LoopSettings
+    from graft.cotrain import Setup, run_step
     from graft.methods import METHODS
     from graft.policies.torch_policy import TorchPolicy, TorchSettings
     from graft.types import OptimiserSettings, SamplingSettings

@@ -67,8 +67,7 @@ def save_weights(root: Path, step: int, policy: Policy) -> None:
     """``best/<model>/step-<k>/``: weights only, for evaluation."""
     target = root / f"step-{step:06d}"
     with _aside(target) as aside:
-        policy.save(aside)
-        (aside / "optimiser.safetensors").unlink()
+        policy.save_weights(aside)
         publish(aside, target)
 
 

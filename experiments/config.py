@@ -7,13 +7,13 @@ command line is an error and never a default. A plan's recipe is what the finger
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from experiments.cluster import ClusterSection
 from experiments.compose import GROUPS, composed, key_of, quote_numbers
@@ -48,6 +48,16 @@ class Config(Frozen):
     checkpoint_every: int = Field(ge=1)
     dry_run: bool
 
+    @model_validator(mode="after")
+    def _sampler_logprobs(self) -> Config:
+        t = self.scale.training
+        if self.policy.engine == "verl" and t.top_p < 1 and t.peer_logprobs == "sampler":
+            raise ValueError(
+                f"policy verl samples with vLLM, whose log-probs at top_p={t.top_p} are not those of training; "
+                "use scale.training.top_p=1, or peer_logprobs=recomputed and old_logprobs=recomputed"
+            )
+        return self
+
 
 @dataclass(frozen=True)
 class Options:
@@ -64,6 +74,7 @@ class Options:
     checkpoint_every: int
     dry_run: bool
     donor: str | None = None
+    placement: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -97,8 +108,14 @@ def load_config(overrides: Sequence[str]) -> Config:
 
 def explain(error: ValidationError) -> str:
     """All problems of a configuration, one line each: key, what is wrong, the value."""
-    lines = [f"{'.'.join(map(str, e['loc']))}: {e['msg']} (given: {e['input']!r})" for e in error.errors()]
-    return "configuration: " + "; ".join(lines)
+    return "configuration: " + "; ".join(_problem(e) for e in error.errors())
+
+
+def _problem(error: Mapping[str, Any]) -> str:
+    """A rule about several keys stands at the section that has them: its text names them, its values would fill a page."""
+    where, message = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
+    given = "" if isinstance(error["input"], Mapping) else f" (given: {error['input']!r})"
+    return f"{where}: {message}{given}" if where else message + given
 
 
 def resolve(overrides: Sequence[str]) -> tuple[tuple[RunPlan, ...], Options]:
@@ -172,6 +189,7 @@ def _options(config: Config) -> Options:
         checkpoint_every=config.checkpoint_every,
         dry_run=config.dry_run,
         donor=None if config.donor in (None, AUTO) else str(Path(config.donor).resolve()),
+        placement=config.policy.placement(),
     )
 
 

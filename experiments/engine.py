@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from experiments.errors import UserError
 from experiments.run_record import RunRecord
+from graft.batches import LoopSettings
 from graft.composition import Method
-from graft.cotrain import LoopSettings, Scorer
+from graft.cotrain import Scorer
 from graft.methods import build_method
 from graft.types import OptimiserSettings, SamplingSettings
 
@@ -34,10 +36,12 @@ def set_threads(threads: int) -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-def devices(options: Options) -> dict[str, str | int]:
-    """What this process occupies, for the ledger: the GPUs it sees, or its CPU threads."""
+def devices(record: RunRecord, options: Options) -> dict[str, str | int]:
+    """What this process occupies, for the ledger: the run's GPUs, those that it sees, or its CPU threads."""
     import torch
 
+    if options.device == "cuda" and "gpus" in (policy := record.config["recipe"]["policy"]):
+        return {"kind": "gpu", "count": policy["gpus"]}
     if torch.device(options.device).type == "cuda":
         return {"kind": "gpu", "count": torch.cuda.device_count()}
     return {"kind": "cpu", "count": options.threads}
@@ -77,7 +81,31 @@ def loop_settings(record: RunRecord) -> LoopSettings:
         sampling=SamplingSettings(t["temperature"], t["top_p"], t["max_response_tokens"]),
         max_steps=t["max_steps"],
         old_logprobs=t["old_logprobs"],
+        peer_logprobs=t.get("peer_logprobs", "sampler"),
     )
+
+
+@dataclass(frozen=True)
+class Engine:
+    """The live models of one run. ``reference``: a model's frozen base policy, loaded when first asked for."""
+
+    policies: Mapping[str, Policy]
+    reference: Callable[[str], Scorer]
+
+    def close(self) -> None:
+        """Release everything, however far the run came."""
+        for policy in self.policies.values():
+            policy.close()
+
+
+def open_engine(record: RunRecord, options: Options) -> Engine:
+    """The engine that the recipe names, with base weights."""
+    if record.config["recipe"]["policy"]["engine"] == "verl":
+        from experiments.verl_engine import open_verl
+
+        return open_verl(record, options)
+    reference = cache(lambda name: build_policy(record, name, options.model_paths, options.device))
+    return Engine(build_policies(record, options.model_paths, options.device), reference)
 
 
 def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> dict[str, TorchPolicy]:
@@ -87,32 +115,44 @@ def build_policies(record: RunRecord, paths: Mapping[str, str], device: str) -> 
 
 def build_policy(record: RunRecord, name: str, paths: Mapping[str, str], device: str) -> TorchPolicy:
     """The recipe's model ``name``. UserError when a directory's weights are no longer those of the recipe."""
-    from experiments.recipe import identity
-    from experiments.tiny import resolve_model_path
     from graft.policies.torch_policy import TorchPolicy, TorchSettings
 
     recipe = record.config["recipe"]
-    t = recipe["training"]
     settings = TorchSettings(
-        max_prompt_tokens=t["max_prompt_tokens"],
-        max_response_tokens=t["max_response_tokens"],
-        temperature=t.get("temperature", 1.0),
-        precision=t["precision"],
+        **limits(recipe),
         decode_rows=recipe["policy"]["decode_rows"],
         train_rows=recipe["policy"]["train_rows"],
         device=device,
     )
-    optimiser = OptimiserSettings(
-        *(t.get(k, 0.0) for k in ("learning_rate", "beta1", "beta2", "weight_decay")), max_grad_norm=t.get("max_grad_norm", 1.0)
-    )
-    model = next(m for m in recipe["models"] if m["name"] == name)
+    suffix = recipe["data"]["prompt_suffix"]
+    return TorchPolicy(name, model_path(record, name, paths), settings, optimiser_settings(recipe), prompt_suffix=suffix)
+
+
+def limits(recipe: Mapping[str, Any]) -> dict[str, Any]:
+    """What every engine's settings take from the recipe's training section."""
+    t = recipe["training"]
+    return {
+        "max_prompt_tokens": t["max_prompt_tokens"],
+        "max_response_tokens": t["max_response_tokens"],
+        "temperature": t.get("temperature", 1.0),
+        "precision": t["precision"],
+    }
+
+
+def optimiser_settings(recipe: Mapping[str, Any]) -> OptimiserSettings:
+    """AdamW as the recipe has it; zeros for a model that is not trained."""
+    t = recipe["training"]
+    values = (t.get(k, 0.0) for k in ("learning_rate", "beta1", "beta2", "weight_decay"))
+    return OptimiserSettings(*values, max_grad_norm=t.get("max_grad_norm", 1.0))
+
+
+def model_path(record: RunRecord, name: str, paths: Mapping[str, str]) -> Path:
+    """Where the recipe's model lies. UserError when a directory's weights are no longer those of the recipe."""
+    from experiments.recipe import identity
+    from experiments.tiny import resolve_model_path
+
+    model = next(m for m in record.config["recipe"]["models"] if m["name"] == name)
     source = paths.get(name, model["source"])
     if identity(source) != model["source"]:
         raise UserError(f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})")
-    suffix = recipe["data"]["prompt_suffix"]
-    return TorchPolicy(name, Path(resolve_model_path(source)), settings, optimiser, prompt_suffix=suffix)
-
-
-def reference_loader(record: RunRecord, paths: Mapping[str, str], device: str) -> Callable[[str], Scorer]:
-    """Frozen base policies for a KL term, each loaded when first asked for."""
-    return cache(lambda name: build_policy(record, name, paths, device))
+    return Path(resolve_model_path(source))

@@ -38,6 +38,8 @@ def environment_failure(error: BaseException, path: object) -> str | None:
     for _ in range(20):
         if seen is None:
             return None
+        if type(seen).__name__ == "EngineFailure":  # graft.policies.base: this module knows the standard library only
+            return str(seen)
         number = _errno(seen)
         if number in ENVIRONMENT_ERRNOS or isinstance(seen, RecordUnwritable):
             return f"{os.strerror(number or errno.EIO).lower()}: {getattr(seen, 'filename', None) or path}"

@@ -14,31 +14,29 @@ from __future__ import annotations
 
 import json
 import logging
+import multiprocessing
 import random
-import sys
-from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
-from itertools import count
 from pathlib import Path
 from typing import Any
 
 from experiments import interruption
 from experiments.config import Options
+from experiments.engine import model_path
 from experiments.errors import UserError
-from experiments.evaluation import OnRun, Sample, benchmark_prompts, item_row, rows_file, write_rows
-from experiments.files import write_atomic
+from experiments.evaluation import OnRun, benchmark_prompts, item_row, rows_file, write_rows
+from experiments.files import read_json, write_atomic
+from experiments.lm_eval_recording import HfRecording, Recorder, VllmRecording
 from experiments.lm_eval_tasks import FOLDER, VERSION, task_file
 from experiments.lm_eval_tasks.hooks import dataset, to_doc
-from experiments.recipe import identity
 from experiments.run_record import RunRecord
-from experiments.tiny import resolve_model_path
-from graft.policies.sampling import sample_seed
+from graft.policies.base import EngineFailure
 from graft.retokenize import TextCodec
-from graft.types import Prompt, StepKey
+from graft.types import Prompt
 from graft.verifier import verify
 
-BACKENDS = {"lm-eval-hf": "hf", "lm-eval-vllm": "vllm"}
+BACKENDS = {"lm-eval-hf": "hf", "lm-eval-vllm": "vllm", "verl": "vllm"}
 
 
 def installed_version() -> str:
@@ -56,82 +54,8 @@ def installed_version() -> str:
 
 def lm_eval_policy(engine: str, torch_policy: Mapping[str, Any]) -> dict[str, Any]:
     """The recipe's ``policy`` for an engine. With ``hf`` the number of rows in a batch changes what a seed gives."""
-    if engine not in BACKENDS:
-        raise UserError(f"engine={engine} is not known; known: torch, {', '.join(BACKENDS)}")
     policy = {"engine": engine, "lm_eval": installed_version()}
     return policy | ({"decode_rows": torch_policy["decode_rows"]} if engine == "lm-eval-hf" else {})
-
-
-class Recorder:
-    """Takes the place of a back end's cache hook, which is told every finished request, in the order of generation.
-
-    ``pending``: what the back end said of responses whose text is not known yet. Equal (request, text) pairs are interchangeable.
-    """
-
-    dbdict = None
-
-    def __init__(self) -> None:
-        self.pending: deque[tuple[int, str, int]] = deque()
-        self.filed: dict[tuple[str, str], deque[tuple[int, str, int]]] = defaultdict(deque)
-        self.seeds: Iterator[int] = iter(())
-
-    def start(self, benchmark: str, seed: int, *, per_request: bool) -> None:
-        """Before one (benchmark, run). ``per_request``: the back end takes a seed for every request, else one for all."""
-        key = StepKey(seed, f"lm-eval/{benchmark}", 0)
-        # 63 bits: vLLM takes a signed number.
-        self.seeds = (sample_seed(key, "request", i) >> 1 if per_request else seed for i in count())
-        self.pending.clear()
-        self.filed.clear()
-
-    def add_partial(self, _: str, request: Sequence[Any], text: str) -> None:
-        self.filed[request[0], text].append(self.pending.popleft())
-
-    def take(self, context: str, text: str) -> Sample:
-        """The sample that has this text."""
-        tokens, finish_reason, seed = self.filed[context, text].popleft()
-        return Sample(text, seed, finish_reason, tokens)
-
-
-class Recording:
-    """Mixed into a back end of lm-eval. ``recorder`` and ``codec`` are set after construction."""
-
-    recorder: Recorder
-    codec: TextCodec
-
-    def generate_until(self, requests: Any, disable_tqdm: bool = False) -> list[str]:
-        """Without a bar where nobody looks at it: in a log it is one line a batch."""
-        return super().generate_until(requests, disable_tqdm=disable_tqdm or not sys.stderr.isatty())  # type: ignore[misc]
-
-
-class HfRecording(Recording):
-    """Mixed into lm-eval's HFLM."""
-
-    def tok_decode(self, tokens: Any, skip_special_tokens: bool = True) -> str:
-        """Text of one generated row up to its first EOS, as the torch policy decodes it: special tokens inside stay visible.
-
-        lm-eval keeps what a batch's longer rows let a finished row go on with, unless the EOS is one that it knows.
-        """
-        if not (isinstance(tokens, list) and skip_special_tokens):
-            return super().tok_decode(tokens, skip_special_tokens=skip_special_tokens)  # type: ignore[misc]
-        ends = [i for i, token in enumerate(tokens) if token in self.codec.eos_ids]
-        kept = tokens[: ends[0] + 1] if ends else tokens
-        self.recorder.pending.append((len(kept), "eos" if ends else "length", next(self.recorder.seeds)))
-        return self.codec.response_text(tuple(kept))
-
-
-class VllmRecording(Recording):
-    """Mixed into lm-eval's VLLM."""
-
-    def _model_generate(self, requests: Any, generate: bool = False, sampling_params: Any = None) -> Any:
-        """Every request gets a seed of its own: with one seed for all, the samples of an item would be one and the same."""
-        for params in sampling_params:
-            params.seed = next(self.recorder.seeds)
-        outputs = super()._model_generate(requests, generate=generate, sampling_params=sampling_params)  # type: ignore[misc]
-        for output, params in zip(outputs, sampling_params, strict=True):
-            best = output.outputs[0]
-            reason = "length" if best.finish_reason == "length" else "eos"
-            self.recorder.pending.append((len(best.token_ids), reason, params.seed))
-        return outputs
 
 
 def build_lm(recipe: Mapping[str, Any], path: str, device: str, codec: TextCodec) -> Any:
@@ -148,7 +72,9 @@ def build_lm(recipe: Mapping[str, Any], path: str, device: str, codec: TextCodec
     if backend == "hf":
         args |= {"device": device, "batch_size": recipe["policy"]["decode_rows"]}
     else:
+        # One model on as many GPUs as its sampler had in training.
         args |= {"batch_size": "auto", "max_gen_toks": t["max_response_tokens"]}
+        args |= {"tensor_parallel_size": recipe["policy"].get("tensor_parallel", 1)}
     mixin = HfRecording if backend == "hf" else VllmRecording
     lm = type(f"Recording{mixin.__name__}", (mixin, get_model(backend)), {})(**args)
     lm.recorder = lm.cache_hook = Recorder()
@@ -220,40 +146,65 @@ def check_lengths(codec: TextCodec, prompts: Sequence[Prompt], limit: int) -> No
             )
 
 
-def model_path(record: RunRecord, options: Options) -> str:
-    """Where the recipe's model lies. UserError if lm-eval or the weights are no longer those that the run was frozen with."""
-    recipe = record.config["recipe"]
-    if (version := installed_version()) != recipe["policy"]["lm_eval"]:
-        raise UserError(f"{record.path} was frozen with lm-eval {recipe['policy']['lm_eval']}, installed is {version}")
-    (model,) = recipe["models"]
-    source = options.model_paths.get(model["name"], model["source"])
-    if identity(source) != model["source"]:
-        raise UserError(f"{source} no longer holds the weights that {record.path.name} was frozen with ({model['source']})")
-    return resolve_model_path(source)
+def checkpoint_path(record: RunRecord, options: Options, name: str) -> str:
+    """Where the model to evaluate lies: the selected checkpoint of a trained model, or the recipe's own weights.
+
+    UserError if lm-eval or the weights are no longer those that the run was frozen with.
+    """
+    if (version := installed_version()) != (frozen := record.config["recipe"]["policy"]["lm_eval"]):
+        raise UserError(f"{record.path} was frozen with lm-eval {frozen}, installed is {version}")
+    if record.trains:
+        step = read_json(record.path / "selected.json")[name]["step"]
+        return str(record.path / "best" / name / f"step-{step:06d}")
+    return str(model_path(record, name, options.model_paths))
 
 
 def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun) -> None:
-    """Write the missing evaluation files of the recipe's model. Caller holds the lock."""
+    """Write the missing evaluation files of the recipe's models. Caller holds the lock.
+
+    With several models each has a process of its own: vLLM gives its memory back when its process ends, and not before.
+    """
+    names = [m["name"] for m in record.config["recipe"]["models"]]
+    seeds = record.config["recipe"]["evaluation"]["seeds"]
+    if len(names) == 1:
+        evaluate_model(record, options, names[0], lambda k: on_run(names[0], k, len(seeds)))
+        return
+    for name in names:
+        child = multiprocessing.get_context("spawn").Process(target=evaluate_model, args=(record, options, name))
+        child.start()
+        child.join()
+        interruption.check(f"the evaluation of {name}")
+        if child.exitcode:
+            raise EngineFailure(
+                f"the evaluation of {name} ended with exit code {child.exitcode}; its last lines are in the log above"
+            )
+        on_run(name, len(seeds), len(seeds))
+
+
+def evaluate_model(record: RunRecord, options: Options, name: str, on_seed: Callable[[int], None] = lambda _: None) -> None:
+    """Write the missing evaluation files of one model."""
     recipe = record.config["recipe"]
     logging.getLogger("lm_eval").setLevel(logging.ERROR)
-    path = model_path(record, options)
+    path = checkpoint_path(record, options, name)
     codec = TextCodec.load(Path(path), prompt_suffix=recipe["data"]["prompt_suffix"])
     benchmarks = recipe["evaluation"]["benchmarks"]
     prompts = {b["name"]: benchmark_prompts(b, options.data_root) for b in benchmarks}
     for items in prompts.values():
         check_lengths(codec, items, recipe["training"]["max_prompt_tokens"])
-    lm = build_lm(recipe, path, options.device, codec)
-    (name,) = (m["name"] for m in recipe["models"])
-    seeds = recipe["evaluation"]["seeds"]
-    for run, seed in enumerate(seeds):
-        for benchmark in benchmarks:
-            interruption.check(f"evaluation run {run} of {name}")
-            file = rows_file(record, name, benchmark["name"], run)
-            if not file.exists():
-                results, rows = one_run(lm, recipe, benchmark, prompts[benchmark["name"]], (run, seed))
-                write_summary(record, benchmark["name"], run, results)
-                write_rows(file, rows)
-        on_run(name, run + 1, len(seeds))
+    todo = [
+        (run, seed, benchmark)
+        for run, seed in enumerate(recipe["evaluation"]["seeds"])
+        for benchmark in benchmarks
+        if not rows_file(record, name, benchmark["name"], run).exists()
+    ]
+    lm = build_lm(recipe, path, options.device, codec) if todo else None
+    for run, seed, benchmark in todo:
+        interruption.check(f"evaluation run {run} of {name}")
+        results, rows = one_run(lm, recipe, benchmark, prompts[benchmark["name"]], (run, seed))
+        write_summary(record, (name, benchmark["name"], run), results)
+        write_rows(rows_file(record, name, benchmark["name"], run), rows)
+        if benchmark is benchmarks[-1]:
+            on_seed(run + 1)
 
 
 def one_run(
@@ -263,13 +214,14 @@ def one_run(
     run, seed = run_seed
     chat = bool(lm.codec.tokenizer.chat_template)
     docs = [to_doc(p, lm.codec.prompt_suffix, plain=not chat) for p in prompts]
-    lm.recorder.start(benchmark["name"], seed, per_request=recipe["policy"]["engine"] == "lm-eval-vllm")
+    lm.recorder.start(benchmark["name"], seed, per_request=BACKENDS[recipe["policy"]["engine"]] == "vllm")
     results = run_task(lm, task_config(recipe, benchmark, docs), seed, chat=chat)
     return results, to_rows(results, benchmark["name"], run, prompts, lm.recorder)
 
 
-def write_summary(record: RunRecord, benchmark: str, run: int, results: Mapping[str, Any]) -> None:
-    """What lm-eval itself reports: its numbers, the task's configuration, its versions. The samples are in our rows."""
+def write_summary(record: RunRecord, place: tuple[str, str, int], results: Mapping[str, Any]) -> None:
+    """What lm-eval itself reports (numbers, configuration, versions) at ``place``: model, benchmark, run. Samples are in our rows."""
     kept = {key: value for key, value in results.items() if key != "samples"}
     text = json.dumps(kept, indent=1, sort_keys=True, default=str, ensure_ascii=False)
-    write_atomic(record.path / "lm_eval" / f"{benchmark}-run{run}.json", text + "\n")
+    model, benchmark, run = place
+    write_atomic(record.path / "lm_eval" / model / f"{benchmark}-run{run}.json", text + "\n")

@@ -74,6 +74,8 @@ def _recipe(config: Config, slots: tuple[str, ...], *, joint: bool) -> tuple[dic
     training = config.scale.training.model_dump()
     if base:  # nothing of the training enters the recipe of an untouched model, so it is one run whatever trains beside it
         training = {k: training[k] for k in ("max_prompt_tokens", "max_response_tokens", "precision")}
+    if training.get("peer_logprobs") == "sampler":  # so that recipes from before there was a choice stay what they are
+        del training["peer_logprobs"]
     recipe: dict[str, Any] = {
         "method": {"name": "base"} if base else config.method.model_dump(),
         "models": models,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from experiments.errors import UserError
 from graft.composition import Method
@@ -73,9 +73,16 @@ class TrainingSection(Frozen):
     max_grad_norm: float = Field(gt=0)
     precision: Literal["float32", "bfloat16"]
     old_logprobs: Literal["sampler", "recomputed"]
+    peer_logprobs: Literal["sampler", "recomputed"]
     validation_every: int = Field(ge=1)
     validation_samples: int = Field(ge=1)
     selection: Literal["best", "held_out", "last"]
+
+    @model_validator(mode="after")
+    def _logprobs(self) -> TrainingSection:
+        if self.peer_logprobs == "recomputed" and self.old_logprobs == "sampler":
+            raise ValueError("peer_logprobs=recomputed recomputes every response's log-probs; set old_logprobs=recomputed, too")
+        return self
 
 
 class EvaluationSection(Frozen):
@@ -150,10 +157,24 @@ class TorchSection(Frozen):
         """What enters the fingerprint: all that can change a bit of the result."""
         return self.model_dump(include={"engine", "decode_rows", "train_rows"})
 
+    def placement(self) -> dict[str, Any]:
+        """What beside the device is chosen for an attempt and decides no result."""
+        return {}
+
 
 class VerlSection(Frozen):
     """graft.policies.verl_policy: see graft.policies.verl_policy.settings.VerlSettings for the keys (docs/verl.md)."""
 
+    RECIPE: ClassVar[tuple[str, ...]] = (
+        "engine",
+        "layout",
+        "gpus",
+        "tensor_parallel",
+        "tokens_per_gpu",
+        "rows_per_gpu",
+        "gradient_checkpointing",
+        "overrides",
+    )
     engine: Literal["verl"]
     layout: Literal["colocated", "side_by_side"]
     gpus: int = Field(ge=1)

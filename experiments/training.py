@@ -14,12 +14,12 @@ from experiments import checkpoints, interruption
 from experiments.config import Options
 from experiments.donors import OpenDonor, find_donor, note, open_donor
 from experiments.engine import (
-    build_policies,
+    Engine,
     devices,
     loop_settings,
     memory,
     method_of,
-    reference_loader,
+    open_engine,
     set_threads,
     shared_verifier,
 )
@@ -30,7 +30,8 @@ from experiments.run_record import RunRecord
 from experiments.tasks import load_pinned
 from experiments.tracking import Tracker, open_tracker
 from graft import trajectories
-from graft.cotrain import LoopSettings, Setup, StepResult, batch, cotrain
+from graft.batches import LoopSettings, batch
+from graft.cotrain import Setup, StepResult, cotrain
 from graft.policies.base import Policy
 from graft.retokenize import Sender
 from graft.types import Prompt
@@ -49,35 +50,53 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     """
     began = time.perf_counter()
     set_threads(options.threads)
-    write_json(attempt / "devices.json", devices(options))
+    write_json(attempt / "devices.json", devices(record, options))
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
     total = settings.steps(len(prompts))
     peer = stored_peer(record, options, prompts, settings)
     found = checkpoints.to_resume(record.path / "checkpoints", options.resume)
-    policies = build_policies(record, options.model_paths, options.device)
-    state = checkpoints.NOTHING_YET
-    if found is not None:
-        directory, state = found
-        for name, policy in policies.items():
-            policy.load(directory / name)
-    record.set_status("running", step=state["step"], steps=total)
-    verifier = shared_verifier()
-    observer = RunObserver(Attempt(record, attempt, options, total, on_step), policies, state, verifier)
+    engine = open_engine(record, options)
     try:
-        reference = reference_loader(record, options.model_paths, options.device)
-        setup = Setup(policies, method_of(record), settings, verifier.verify_many, reference, peer)
+        _train(engine, Attempt(record, attempt, options, total, on_step), Prepared(prompts, settings, peer, found), began)
+    finally:
+        engine.close()
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What a run needs beside its models. ``found``: the checkpoint to go on from, and its state."""
+
+    prompts: tuple[Prompt, ...]
+    settings: LoopSettings
+    peer: OpenDonor | None
+    found: tuple[Path, dict[str, Any]] | None
+
+
+def _train(engine: Engine, attempt: Attempt, prepared: Prepared, began: float) -> None:
+    """Everything between loading and releasing the models. ``began``: when the attempt did (perf_counter)."""
+    record = attempt.record
+    state = checkpoints.NOTHING_YET
+    if prepared.found is not None:
+        directory, state = prepared.found
+        for name, policy in engine.policies.items():
+            policy.load(directory / name)
+    record.set_status("running", step=state["step"], steps=attempt.total)
+    verifier = shared_verifier()
+    observer = RunObserver(attempt, engine.policies, state, verifier)
+    try:
+        setup = Setup(
+            engine.policies, method_of(record), prepared.settings, verifier.verify_many, engine.reference, prepared.peer
+        )
         history = {name: tuple(rates) for name, rates in state["history"].items()}
         observer.catch_up()
         observer.started(time.perf_counter() - began)
-        cotrain(setup, prompts, start=state["step"] + 1, history=history, observer=observer)
+        cotrain(setup, prepared.prompts, start=state["step"] + 1, history=history, observer=observer)
     finally:
         observer.close()
     observer.prune_best()
     write_json(record.path / "selected.json", observer.selected())
-    record.set_status("trained", step=total)
-    for policy in policies.values():
-        policy.close()
+    record.set_status("trained", step=attempt.total)
 
 
 def stored_peer(record: RunRecord, options: Options, prompts: tuple[Prompt, ...], settings: LoopSettings) -> OpenDonor | None:

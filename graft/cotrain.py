@@ -11,15 +11,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Literal, Protocol
 
-import numpy as np
-
+from graft.batches import LoopSettings, batch, generator, refill
 from graft.composition import Method
 from graft.exchange import Exchange, exchange
-from graft.metrics import exchange_metrics, model_metrics, stored_metrics, token_counts
+from graft.metrics import exchange_metrics, logprob_mismatch, model_metrics, stored_metrics, token_counts
 from graft.policies.base import Policy, TokenPair
 from graft.retokenize import SenderLike
 from graft.timing import Stopwatch, TimedReceiver
-from graft.types import Group, Minibatch, Prompt, SamplingSettings, SequenceGroup, StepKey, Verdict
+from graft.types import Group, Minibatch, Prompt, SequenceGroup, StepKey, Verdict
 
 VerifyMany = Callable[[Seq[tuple[tuple[str, ...], str]]], list[Verdict]]  # (golds, response): a prompt may have several golds
 History = Mapping[str, tuple[float, ...]]
@@ -44,38 +43,6 @@ class StoredPeer(Protocol):
 
 
 @dataclass(frozen=True)
-class LoopSettings:
-    """Sizes of one run. A step takes ``prompts_per_step`` prompts; an epoch drops the prompts that do not fill a step.
-
-    ``old_logprobs`` names pi_old of OWN responses: the sampler's log-probs, or the training engine's, recomputed before the first
-    update (verl's default). In fp32 on the torch engine the two agree within 1e-5; in bf16, or with another sampler, they do not.
-    """
-
-    seed: int
-    epochs: int
-    prompts_per_step: int
-    minibatch_prompts: int
-    n: int
-    sampling: SamplingSettings
-    max_steps: int | None = None
-    old_logprobs: Literal["sampler", "recomputed"] = "sampler"
-
-    def __post_init__(self) -> None:
-        if self.old_logprobs not in ("sampler", "recomputed"):
-            raise ValueError(f"old_logprobs {self.old_logprobs!r} is not known; use sampler or recomputed")
-
-    def steps_per_epoch(self, prompts: int) -> int:
-        return prompts // self.prompts_per_step
-
-    def steps(self, prompts: int) -> int:
-        """Total steps: epochs x full batches, at most ``max_steps``. ValueError when not even one batch fits."""
-        total = self.epochs * self.steps_per_epoch(prompts)
-        if total == 0:
-            raise ValueError(f"{prompts} prompts do not fill one step of {self.prompts_per_step}; lower prompts_per_step")
-        return total if self.max_steps is None else min(total, self.max_steps)
-
-
-@dataclass(frozen=True)
 class StepResult:
     """One finished step (counted from 1). ``metrics`` is JSON without clocks; ``seconds`` maps phase or model/phase to time.
 
@@ -96,33 +63,6 @@ class Observer(Protocol):
     """Called after every step, in order."""
 
     def step_done(self, result: StepResult) -> None: ...
-
-
-def generator(seed: int, stream: str, *numbers: int) -> np.random.Generator:
-    """A private generator for (seed, stream, numbers): nothing is carried from step to step, so nothing is lost on restart."""
-    words = [seed, *numbers, *stream.encode()]
-    return np.random.Generator(np.random.Philox(np.random.SeedSequence(words)))
-
-
-def batch(prompts: Seq[Prompt], settings: LoopSettings, step: int) -> tuple[Prompt, ...]:
-    """The prompts of ``step`` (from 1): consecutive slices of a permutation drawn per epoch from the seed alone."""
-    epoch, position = divmod(step - 1, settings.steps_per_epoch(len(prompts)))
-    order = generator(settings.seed, "order", epoch).permutation(len(prompts))
-    first = position * settings.prompts_per_step
-    return tuple(prompts[i] for i in order[first : first + settings.prompts_per_step])
-
-
-def refill(prompts: Seq[Prompt], settings: LoopSettings, step: int, round_: int) -> tuple[Prompt, ...]:
-    """Further prompts for ``step``'s round 2, 3, ...: slices of a permutation drawn per step, without the step's own batch.
-
-    Drawn anew each step, so that a step stays a function of its number and all methods have equally many steps. () when the
-    prompts are used up.
-    """
-    taken = {p.id for p in batch(prompts, settings, step)}
-    order = generator(settings.seed, "refill", step).permutation(len(prompts))
-    others = [prompts[i] for i in order if prompts[i].id not in taken]
-    first = (round_ - 2) * settings.prompts_per_step
-    return tuple(others[first : first + settings.prompts_per_step])
 
 
 @dataclass(frozen=True)
@@ -160,6 +100,11 @@ class Setup:
                 raise ValueError(
                     f"{name} trains at temperature {policy.temperature} and samples at {self.settings.sampling.temperature}; use one"
                 )
+            if policy.sampler_apart and self.settings.sampling.top_p < 1 and self.settings.peer_logprobs == "sampler":
+                raise ValueError(
+                    f"the sampler of {name} gives log-probs of the truncated distribution (top_p={self.settings.sampling.top_p}), "
+                    "which are not those that it trains with; use top_p=1 or peer_logprobs=recomputed"
+                )
 
 
 def cotrain(
@@ -180,6 +125,7 @@ def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = M
     watch = Stopwatch()
     method = setup.method
     sampled, kept, rounds = _sample(setup, prompts, step, watch)
+    kept, mismatch = _rescore(setup, kept, watch)
     stored, noted = _recall(setup, next(iter(kept.values())), step, watch)
     history = {name: (*history.get(name, ()), _success_rate(groups)) for name, groups in (sampled | stored).items()}
     capability = {name: method.bound("capability")(rates) for name, rates in history.items()}
@@ -192,7 +138,9 @@ def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = M
     metrics = {
         "step": step,
         "rounds": rounds,
-        "models": {m: model_metrics(sampled[m], updates[m]) | {"capability": capability[m]} for m in setup.policies},
+        "models": {
+            m: model_metrics(sampled[m], updates[m]) | {"capability": capability[m]} | mismatch.get(m, {}) for m in setup.policies
+        },
         "exchange": exchange_metrics(moved),
         **noted,
     }
@@ -226,6 +174,28 @@ def _sample(setup: Setup, prompts: Seq[Prompt], step: int, watch: Stopwatch) -> 
     return every, {name: tuple(sampled[q][name] for q in intake.kept) for name in setup.policies}, rounds
 
 
+def _rescore(setup: Setup, kept: Groups, watch: Stopwatch) -> tuple[Groups, dict[str, dict[str, Any]]]:
+    """(groups whose log-probs are those of ``peer_logprobs``, how far sampler and training engine are apart, by model).
+
+    Measured on all responses that are scored anyway (both choices ``recomputed``), else, where the sampler is another program than
+    the trainer, on one minibatch's groups. Nothing where the sampler is the trainer and nothing is recomputed.
+    """
+    settings = setup.settings
+    everything = settings.peer_logprobs == "recomputed"
+    done, apart = dict(kept), {}
+    for name, policy in setup.policies.items():
+        if not (everything or policy.sampler_apart):
+            continue
+        part = kept[name] if everything else kept[name][: settings.minibatch_prompts]
+        with watch(f"{name}/scoring"):
+            scores = iter(policy.score([(g.prompt_ids, r.ids) for g in part for r in g.responses]))
+        again = tuple(replace(g, responses=tuple(replace(r, logprobs=next(scores)) for r in g.responses)) for g in part)
+        apart[name] = {"sampler_mismatch": logprob_mismatch(part, again)}
+        if everything:
+            done[name] = again
+    return done, apart
+
+
 def _recall(setup: Setup, kept: Seq[Group], step: int, watch: Stopwatch) -> tuple[Groups, dict[str, Any]]:
     """(the stored peer's groups of the step's prompts, verified again; what the metrics say of them). Nothing without such a peer."""
     if setup.peer is None:
@@ -246,7 +216,7 @@ def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch
     """All of one policy's optimiser steps; log-probs that the loss holds against are taken before the first."""
     policy, settings, method = setup.policies[name], setup.settings, setup.method
     own = moved.own[name]
-    if settings.old_logprobs == "recomputed":
+    if settings.old_logprobs == "recomputed" and settings.peer_logprobs == "sampler":
         with watch(f"{name}/scoring"):
             own = with_logprobs(policy, own, "old_logprobs")
     if method.needs_reference and setup.reference is not None:

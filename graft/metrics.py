@@ -37,6 +37,25 @@ def model_metrics(groups: Seq[Group], updates: Seq[Mapping[str, float]]) -> dict
     }
 
 
+def logprob_mismatch(sampled: Seq[Group], scored: Seq[Group]) -> dict[str, Any]:
+    """How far the log-probs (nats) of the same responses are apart in the sampler and in the training engine, over tokens.
+
+    ``kl``: mean of sampler minus trainer, an estimate of KL(sampler || trainer); ``max`` and ``mean``: of the absolute difference.
+    """
+    pairs = [
+        (a, b)
+        for g, h in zip(sampled, scored, strict=True)
+        for r, s in zip(g.responses, h.responses, strict=True)
+        for a, b in zip(r.logprobs, s.logprobs, strict=True)
+    ]
+    return {
+        "tokens": len(pairs),
+        "mean": sum(abs(a - b) for a, b in pairs) / max(len(pairs), 1),
+        "max": max((abs(a - b) for a, b in pairs), default=0.0),
+        "kl": sum(a - b for a, b in pairs) / max(len(pairs), 1),
+    }
+
+
 def stored_metrics(model: str, logged: Seq[Group], verified: Seq[Group]) -> dict[str, Any]:
     """A stored peer's part of one step. ``disagreements``: responses whose reward in the log is not the one verified now."""
     pairs = [(a.reward, b.reward) for g, v in zip(logged, verified, strict=True) for a, b in zip(g.responses, v.responses)]

@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from graft.aggregation import Totals
 from graft.losses import MinibatchLoss
-from graft.policies.base import PolicyLimitError, TokenPair
+from graft.policies.base import TokenPair, render
 from graft.policies.rows import by_length, loss_inputs, token_pairs
 from graft.policies.sampling import draw, uniforms
 from graft.retokenize import TextCodec
@@ -84,6 +84,10 @@ class TorchPolicy:
     def temperature(self) -> float:
         return self.settings.temperature
 
+    @property
+    def sampler_apart(self) -> bool:
+        return False
+
     def _autocast(self) -> AbstractContextManager[object]:
         if self.settings.precision == "bfloat16":
             return torch.autocast(self.settings.device.split(":")[0], dtype=torch.bfloat16)
@@ -101,7 +105,7 @@ class TorchPolicy:
         return tuple(groups)
 
     def _generate_chunk(self, prompts: Seq[Prompt], n: int, key: StepKey, sampling: SamplingSettings) -> list[Group]:
-        rendered = [self._render(p) for p in prompts]
+        rendered = [render(self.codec, p, self.settings.max_prompt_tokens, self.name) for p in prompts]
         draws = torch.from_numpy(uniforms(key, prompts, n, sampling.max_response_tokens)).to(self.settings.device)
         logits, cache, mask, lengths = self._prefill(rendered)
         ids, logps, ends = self._decode(logits, cache, mask, lengths, draws, sampling)
@@ -147,15 +151,6 @@ class TorchPolicy:
     def _response(self, ids: list[int], logps: list[float]) -> Response:
         stopped = bool(ids) and ids[-1] in self.codec.eos_ids
         return Response(tuple(ids), tuple(logps), self.codec.response_text(tuple(ids)), "eos" if stopped else "length")
-
-    def _render(self, prompt: Prompt) -> tuple[int, ...]:
-        ids = self.codec.render(prompt)
-        if len(ids) > self.settings.max_prompt_tokens:
-            raise PolicyLimitError(
-                f"prompt {prompt.id!r} is {len(ids)} tokens for {self.name}, over max_prompt_tokens={self.settings.max_prompt_tokens}; "
-                "raise the limit or drop the item (prompts are never cut)"
-            )
-        return ids
 
     # ---- forward passes
 
@@ -256,10 +251,14 @@ class TorchPolicy:
 
     def save(self, directory: Path) -> None:
         """``weights.safetensors`` and ``optimiser.safetensors`` in an existing directory."""
-        save_file({k: p.detach().contiguous() for k, p in self.model.named_parameters()}, directory / "weights.safetensors")
+        self.save_weights(directory)
         names: dict[Tensor, str] = {p: k for k, p in self.model.named_parameters()}
         state = {f"{names[p]}/{k}": v.contiguous() for p, s in self._optimiser.state.items() for k, v in s.items()}
         save_file(state, directory / "optimiser.safetensors")
+
+    def save_weights(self, directory: Path) -> None:
+        """``weights.safetensors``."""
+        save_file({k: p.detach().contiguous() for k, p in self.model.named_parameters()}, directory / "weights.safetensors")
 
     def load(self, directory: Path) -> None:
         """Restore what ``save`` wrote, bit for bit. ``optimiser.safetensors`` may be absent (evaluation only)."""

@@ -251,7 +251,7 @@ def test_rows_are_whole_distinct_and_as_lm_eval_scored_them(rows_dir: Path):
                 assert r["finish_reason"] == "eos" or (r["finish_reason"], r["tokens"]) == ("length", 44)
                 assert 1 <= r["tokens"] <= 44
                 assert "<eos>" not in r["response"]
-            summary = json.loads((rows_dir / "lm_eval" / f"{benchmark}-run{run_}.json").read_text())
+            summary = json.loads((rows_dir / "lm_eval" / "tiny-qwen3" / f"{benchmark}-run{run_}.json").read_text())
             (metrics,) = summary["results"].values()
             assert metrics["pass@1,every_sample"] == pytest.approx(sum(r["correct"] for r in rows) / 32)
             texts.append([r["response"] for r in rows])

@@ -14,7 +14,8 @@ import torch
 
 from experiments.tasks import load_prompt_set
 from experiments.tiny import resolve_model_path
-from graft.cotrain import LoopSettings, Setup, cotrain
+from graft.batches import LoopSettings
+from graft.cotrain import Setup, cotrain
 from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
 from graft.types import OptimiserSettings, SamplingSettings

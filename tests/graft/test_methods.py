@@ -16,8 +16,9 @@ import torch
 import yaml
 
 from graft.aggregation import Totals
+from graft.batches import LoopSettings
 from graft.composition import RANGES, ROLES, STRUCTURE, Difference, Method, changed, keyword_only, variant
-from graft.cotrain import LoopSettings, Setup
+from graft.cotrain import Setup
 from graft.losses import TRAITS, LossInputs
 from graft.methods import METHODS, build_method
 from graft.policies.torch_policy import TorchPolicy

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor
 
 from graft.aggregation import Totals
+from graft.batches import LoopSettings, batch, refill
 from graft.composition import Method
-from graft.cotrain import LoopSettings, Setup, StepResult, batch, refill, run_step
+from graft.cotrain import Setup, StepResult, run_step
 from graft.exchange import Exchange, exchange
 from graft.losses import LossInputs
 from graft.policies.torch_policy import TorchPolicy

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from graft import selection, trajectories
+from graft.batches import LoopSettings, batch
 from graft.composition import Difference, changed, variant
-from graft.cotrain import LoopSettings, Setup, batch, run_step
+from graft.cotrain import Setup, run_step
 from graft.exchange import exchange
 from graft.methods import METHODS
 from graft.retokenize import Sender

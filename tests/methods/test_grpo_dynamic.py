@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from graft.cotrain import Setup, batch, refill, run_step
+from graft.batches import batch, refill
+from graft.cotrain import Setup, run_step
 from graft.methods import METHODS
 from graft.types import Group
 from tests.graft import tiny

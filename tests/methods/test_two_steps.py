@@ -11,8 +11,9 @@ import pytest
 from experiments.tasks import load_prompt_set
 from experiments.tiny import resolve_model_path
 from graft import trajectories
+from graft.batches import LoopSettings, batch
 from graft.composition import Method
-from graft.cotrain import LoopSettings, Setup, batch, run_step
+from graft.cotrain import Setup, run_step
 from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
 from graft.retokenize import Sender

@@ -44,11 +44,15 @@ class VerlSettings:
     def __post_init__(self) -> None:
         if self.precision not in ("float32", "bfloat16"):
             raise ValueError(f"precision {self.precision!r} is not known; use float32 or bfloat16")
-        longest = self.max_prompt_tokens + self.max_response_tokens
-        if self.tokens_per_gpu is not None and self.tokens_per_gpu < longest:
+        if self.tokens_per_gpu is not None and self.tokens_per_gpu < self.longest:
             raise ValueError(
-                f"tokens_per_gpu={self.tokens_per_gpu} holds no sequence of {longest} tokens (prompt and response at their limits)"
+                f"tokens_per_gpu={self.tokens_per_gpu} holds no sequence of {self.longest} tokens, prompt and response at their limits"
             )
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest sequence."""
+        return self.max_prompt_tokens + self.max_response_tokens
 
     def gpus_of_a_model(self, models: int) -> int:
         """GPUs of each of ``models`` models. ValueError when the GPUs cannot be shared so."""

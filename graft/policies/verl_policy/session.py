@@ -1,0 +1,173 @@
+"""One Ray session for all models of a run: where they stand, whose turn the memory is, and how everything ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import tempfile
+from collections.abc import Iterator, Sequence as Seq
+from typing import TYPE_CHECKING, Any, Literal
+
+from graft.policies.base import EngineFailure
+from graft.policies.verl_policy.settings import VerlSettings
+
+if TYPE_CHECKING:
+    from graft.policies.verl_policy.policy import VerlPolicy
+
+Phase = Literal["sampling", "training"]
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
+
+
+class Session:
+    """The models ``names`` of one run. Ray is started here and stopped by ``close``; a cluster that is there already is not joined.
+
+    ``workers``: GPUs (logical ones on a CPU) of each model. Two sessions in one process are an error of Ray's own.
+    """
+
+    def __init__(self, names: Seq[str], settings: VerlSettings):
+        self.names, self.settings = tuple(names), settings
+        self.workers = settings.gpus_of_a_model(len(names))
+        self.policies: list[VerlPolicy] = []
+        self._pools: dict[str, Any] = {}
+        self._awake: set[str] = set()
+        self.broken = False
+        self._start_ray()
+
+    def _start_ray(self) -> None:
+        import ray
+        from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
+
+        per_gpu = self.places_per_gpu()
+        logical = {"num_gpus": self.settings.gpus} if self.settings.device == "cpu" else {}
+        with signals_kept_from_children(), warm_environment():
+            ray.init(
+                address="local",
+                # Placement groups count a CPU for each worker; the number says nothing about threads.
+                num_cpus=max(os.cpu_count() or 1, self.settings.gpus * per_gpu + 8),
+                include_dashboard=False,
+                log_to_driver=bool(os.environ.get("GRAFT_VERL_LOGS")),
+                object_store_memory=object_store_bytes(),
+                runtime_env=get_ppo_ray_runtime_env(),
+                **logical,
+            )
+
+    def places_per_gpu(self) -> int:
+        """Workers that may stand on one GPU: each model's, and each one's frozen reference."""
+        return 2 * (len(self.names) if self.settings.layout == "colocated" else 1)
+
+    def pool(self, name: str) -> Any:
+        """The resource pool of a model: one for all where they are colocated."""
+        from verl.single_controller.ray import RayResourcePool
+
+        key = "all" if self.settings.layout == "colocated" else name
+        if key not in self._pools:
+            self._pools[key] = RayResourcePool(
+                [self.workers], use_gpu=True, max_colocate_count=self.places_per_gpu(), name_prefix=f"graft-{len(self._pools)}-"
+            )
+        return self._pools[key]
+
+    def replica_base(self, name: str) -> int:
+        """Number of the model's first sampler; every model has ``workers / tensor_parallel`` of them."""
+        return self.names.index(name) * (self.workers // self.settings.tensor_parallel)
+
+    def enter(self, policy: VerlPolicy, phase: Phase) -> None:
+        """Give ``policy`` the memory for a phase: whoever shares its GPUs puts the sampler to sleep; its own wakes with fresh weights.
+
+        Without ``sleep`` every sampler stays where it is, and only stale weights are brought.
+        """
+        sharing = [p for p in self.policies if self.settings.layout == "colocated" or p is policy]
+        if self.settings.sleep:
+            for other in sharing:
+                if other.name in self._awake and (phase == "training" or other is not policy):
+                    other.sleep()
+                    self._awake.discard(other.name)
+        if phase == "sampling" and (policy.stale or (self.settings.sleep and policy.name not in self._awake)):
+            policy.bring_weights()
+            self._awake.add(policy.name)
+
+    @contextlib.contextmanager
+    def watched(self) -> Iterator[None]:
+        """Note that the session is broken when an engine fails: its workers may never answer again, so nothing more is asked."""
+        try:
+            yield
+        except EngineFailure:
+            self.broken = True
+            raise
+
+    def close(self) -> None:
+        """End every process of the session."""
+        import ray
+
+        for policy in self.policies:
+            for actor in policy.actors():
+                with contextlib.suppress(Exception):
+                    ray.kill(actor)
+        self.policies.clear()
+        ray.shutdown()
+
+
+def wait(refs: Seq[Any], seconds: float, what: str) -> list[Any]:
+    """Results of Ray calls. EngineFailure when one fails or they take longer than ``seconds``; ``what`` names the phase."""
+    import ray
+
+    try:
+        return list(ray.get(list(refs), timeout=seconds))
+    except ray.exceptions.GetTimeoutError:
+        raise EngineFailure(f"{what} took longer than {seconds:g} seconds and counts as stuck") from None
+    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.OutOfMemoryError) as e:
+        raise EngineFailure(f"{what}: {explain(e)}") from e
+    except ray.exceptions.RayTaskError as e:
+        if out_of_memory(e):
+            raise EngineFailure(f"{what}: out of GPU memory: {explain(e)}") from e
+        raise
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Whether a worker's error says that the GPU's memory did not suffice."""
+    text = str(error)
+    return "OutOfMemoryError" in text or "CUDA out of memory" in text or "No available memory for the cache blocks" in text
+
+
+def explain(error: BaseException) -> str:
+    """The last telling line of a Ray error, whose text begins with pages of trace."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if "Error" in line or "died" in line or "memory" in line]
+    return (telling or lines or [type(error).__name__])[-1]
+
+
+@contextlib.contextmanager
+def signals_kept_from_children() -> Iterator[None]:
+    """Processes started within do not get SIGNALS, and this one's own handlers stay: Ray installs a SIGTERM handler of its own.
+
+    A scheduler signals every process of a job; workers must outlive the warning, so that the run can save itself.
+    """
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            with contextlib.suppress(ValueError):  # not the main thread: Ray left them alone, too
+                signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def warm_environment() -> Iterator[None]:
+    """Variables that Ray and vLLM read when they start."""
+    quiet = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "VLLM_NO_USAGE_STATS": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
+    for name, value in quiet.items():
+        os.environ.setdefault(name, value)
+    yield
+
+
+def object_store_bytes() -> int:
+    """Ray's share of shared memory: what a minibatch needs, not Ray's default of 30 % of the machine."""
+    stat = os.statvfs("/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir())
+    return max(80_000_000, min(8 << 30, stat.f_bavail * stat.f_frsize // 4))
