@@ -193,17 +193,14 @@ class VerlSection(Frozen):
 
     def recipe(self) -> dict[str, Any]:
         """What enters the fingerprint: how rows are spread decides the order of sums. Memory and timeouts decide nothing."""
-        kept = {
-            "engine",
-            "layout",
-            "gpus",
-            "tensor_parallel",
-            "tokens_per_gpu",
-            "rows_per_gpu",
-            "gradient_checkpointing",
-            "overrides",
-        }
-        return self.model_dump(mode="json", include=kept)
+        from experiments.lm_eval_tasks import VERSION
+
+        # lm-eval samples the evaluation; which version is no choice of the user's but decides its rows.
+        return self.model_dump(mode="json", include=set(self.RECIPE)) | {"lm_eval": VERSION}
+
+    def placement(self) -> dict[str, Any]:
+        """What beside the device is chosen for an attempt and decides no result."""
+        return self.model_dump(mode="json", exclude={*self.RECIPE, "device"})
 
 
 PolicySection = Annotated[TorchSection | VerlSection, Field(discriminator="engine")]

@@ -73,10 +73,16 @@ def verl_config(values: dict[str, Any], overrides: Seq[str]) -> Any:
     ValueError for an override of a key that verl does not have.
     """
     from hydra import compose, initialize_config_module
+    from hydra.core.global_hydra import GlobalHydra
     from omegaconf import OmegaConf
 
-    with initialize_config_module("verl.trainer.config", version_base=None):
-        config: Any = compose("ppo_trainer")
+    instance = GlobalHydra.instance()
+    outer, instance.hydra = instance.hydra, None  # there is one Hydra per process, and a run may have been started by its own
+    try:
+        with initialize_config_module("verl.trainer.config", version_base=None):
+            config: Any = compose("ppo_trainer")
+    finally:
+        GlobalHydra.instance().hydra = outer  # composing replaced the instance
     OmegaConf.set_struct(config, False)
     config = OmegaConf.merge(config, values)
     for override in overrides:
