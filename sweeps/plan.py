@@ -14,10 +14,11 @@ from rich.text import Text
 from experiments.cluster import ClusterSection
 from experiments.config import RunPlan
 from experiments.errors import UserError
+from experiments.paper_costs import Estimate
 from experiments.run_record import RunRecord, find_runs, trains
 from experiments.works import Runs
 from sweeps.cells import Cell
-from sweeps.costs import Estimate, estimate, known_costs
+from sweeps.costs import estimate, known_costs
 from sweeps.survey import Standing, survey, track
 
 
