@@ -22,7 +22,7 @@ from experiments.errors import UserError
 from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
-from experiments.works import Runs, Work, levels
+from experiments.works import Runs, Work, grouped, levels, works_of
 from sweeps import slurm
 from sweeps.batches import new_batch, write_script
 from sweeps.local import run_local
