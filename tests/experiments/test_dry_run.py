@@ -12,6 +12,7 @@ from experiments.config import load_config, resolve
 from experiments.train import SCRIPTS_FOLLOW, task
 from experiments.works import add_runs, preview
 
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 PAPER = ("method=graft", "pair=1", "scale=paper", "dry_run=true")
 
 
@@ -42,6 +43,15 @@ def test_a_slurm_cluster_gets_the_script_of_a_launch(cluster, capsys, tmp_path):
     assert err.startswith("note: without data.root= ")
     assert "Submitting needs data.root=<folder of the files>" in err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.skipif(not DATA.is_dir(), reason=f"no data files at {DATA}; docs/data.md says how to get them")
+def test_with_the_problem_files_there_is_nothing_to_note(capsys, tmp_path):
+    given = (*PAPER, "cluster=h200x4", f"data.root={DATA}", f"runs_root={tmp_path / 'runs'}")
+    (document,), script, err = shown(capsys, *given)
+    assert document["recipe"]["data"]["train"]["sha256"]
+    assert f"#SBATCH --job-name=graft-{Path(document['directory']).name}" in script
+    assert not err
 
 
 def test_a_local_cluster_gets_recipes_only(capsys, tmp_path):
