@@ -96,6 +96,11 @@ audit-paper: $(STAMP) ## what the paper's printed numbers say about each other
 claims: $(STAMP) ## the paper's claims against the runs on record [SCALE=] [SEEDS="0 1 2"], or with REPORTED=1 against its own numbers
 	@$(PY) -m analysis claims $(if $(REPORTED),--reported,--scale $(SCALE) $(if $(SEEDS),--seeds $(SEEDS)))
 
+PAPER_CONFIG := docs/configs/graft-pair1-paper-h200x4.yaml
+paper-config: $(STAMP) ## write the resolved configuration of the paper's setting into docs/configs, after a change that is meant
+	$(PY) -m experiments.resolved method=graft pair=1 scale=paper cluster=h200x4 > $(PAPER_CONFIG).new
+	mv $(PAPER_CONFIG).new $(PAPER_CONFIG)
+
 lint: $(STAMP) ## format, lint, types, import contracts
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/ruff check .

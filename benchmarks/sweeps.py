@@ -19,10 +19,11 @@ from pathlib import Path
 from experiments import compose
 from experiments.config import load_config
 from experiments.run_record import RunRecord
+from experiments.works import Runs, Work
 from sweeps import plan, status
-from sweeps.batches import Work, new_batch
+from sweeps.batches import new_batch
 from sweeps.cells import Request
-from sweeps.launch import Runs, freeze_all
+from sweeps.launch import freeze_all
 
 SCALE = "smoke"
 

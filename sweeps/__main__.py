@@ -12,6 +12,7 @@ from experiments.config import load_config
 from experiments.errors import EXIT_USER_ERROR, UserError
 from experiments.progress import Display
 from experiments.run_record import RunRecord
+from experiments.works import preview
 from sweeps import cancel, launch, plan, status
 from sweeps.cells import Request
 
@@ -72,7 +73,7 @@ def _plan(args: argparse.Namespace, runs: plan.Runs, lacking: Sequence, console:
         return 0
     plan.show(lines, lacking, cluster, console)
     if args.sbatch:
-        print(launch.preview(runs, cluster))
+        print(preview(runs, cluster))
     return 0
 
 

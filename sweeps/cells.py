@@ -18,6 +18,7 @@ from experiments.compose import CONF, override
 from experiments.config import Options, RunPlan, resolve
 from experiments.errors import UserError
 from experiments.rows import expand
+from experiments.works import add_runs
 
 SPECS = Path(__file__).resolve().parent.parent / "paper_tables" / "specs"
 # All of the paper: every spec that is named after a table or figure of it.
@@ -111,13 +112,6 @@ class Request:
         if not runs:
             raise UserError(f"{self.table}: none of its methods exists in this version")
         return runs, lacking
-
-
-def add_runs(runs: dict[str, tuple[RunPlan, Options]], plans: Sequence[RunPlan], options: Options) -> None:
-    """Put the runs of one selection into ``runs`` by name, each after those that it needs."""
-    for plan in plans:
-        for run in (*plan.needs, plan):
-            runs.setdefault(run.name, (run, options))
 
 
 def unique_runs(wanted: Sequence[Cell], extra: Sequence[str]) -> tuple[dict[str, tuple[RunPlan, Options]], list[Cell]]:

@@ -14,20 +14,20 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from experiments.cluster import ClusterSection, Resources
-from experiments.config import Options, RunPlan
+from experiments.batch_script import FOLDER, Batch, Script, comment
+from experiments.cluster import ClusterSection
+from experiments.config import Options
 from experiments.donors import needs
 from experiments.errors import UserError
 from experiments.progress import Display
 from experiments.run_record import RunRecord
 from experiments.train import check, freeze
+from experiments.works import Runs, Work, grouped, levels, works_of
 from sweeps import slurm
-from sweeps.batches import FOLDER, Batch, Script, Work, comment, levels, new_batch, script_text, write_script
+from sweeps.batches import new_batch, write_script
 from sweeps.local import run_local
 from sweeps.snapshot import require_clean, take
 from sweeps.survey import Standing, Tracked, survey, track
-
-Runs = Mapping[str, tuple[RunPlan, Options]]
 
 
 @dataclass(frozen=True)
@@ -48,28 +48,6 @@ def launch_lock(root: Path) -> Iterator[None]:
     with open(root / FOLDER / ".lock", "w") as f:
         fcntl.flock(f, fcntl.LOCK_EX)
         yield
-
-
-def works_of(record: RunRecord, options: Options, cluster: ClusterSection) -> list[Work]:
-    """The jobs of one run: one, or with ``stages: apart`` its training and, after it, its evaluation.
-
-    A run that learns from another's log comes after that one's training, whichever job trains it.
-    """
-    donors = tuple(f"{digest}:{stage}" for digest in needs(record.config["recipe"]) for stage in ("train", "all"))
-    if cluster.stages == "together" or not record.trains or not options.evaluate:
-        return [Work(record, options, "all", after=donors)]
-    training = Work(record, options, "train", after=donors)
-    return [training, Work(record, options, "evaluate", after=(training.key,))]
-
-
-def resources_of(work: Work, cluster: ClusterSection) -> Resources:
-    """What the cluster section reserves for this kind of work."""
-    kind = "joint" if len(work.record.config["recipe"]["models"]) > 1 else "independent"
-    if not work.record.trains or work.stage == "evaluate":
-        kind = "evaluation"
-    found: Resources | None = getattr(cluster, kind)
-    assert found is not None, "ClusterSection refuses a Slurm cluster without them"
-    return found
 
 
 def complete(work: Work) -> bool:
@@ -174,17 +152,6 @@ def submit_all(
     return submitted
 
 
-def grouped(
-    works: Sequence[Work], cluster: ClusterSection, tasks: Mapping[str, str]
-) -> dict[tuple[Resources, tuple[str, ...]], list[Work]]:
-    """Works by (resources, tasks that must end well first). Needs that are complete are no dependency."""
-    groups: dict[tuple[Resources, tuple[str, ...]], list[Work]] = {}
-    for w in sorted(works, key=lambda w: w.size, reverse=True):  # the longest first, as an array starts in order
-        after = tuple(tasks[key] for key in w.after if key in tasks)
-        groups.setdefault((resources_of(w, cluster), after), []).append(w)
-    return groups
-
-
 def submit(root: Path, works: Sequence[Work], script: Script) -> Batch:
     """One sbatch call. Its folder is on disk before it; a refusal leaves no folder behind.
 
@@ -202,24 +169,6 @@ def submit(root: Path, works: Sequence[Work], script: Script) -> Batch:
         (batch.folder / "batch.json").unlink()
         batch.folder.rmdir()
         raise
-
-
-def preview(runs: Runs, cluster: ClusterSection) -> str:
-    """The batch scripts that a launch of these runs would submit, without writing anything."""
-    root = next(iter(runs.values()))[1].experiment_root
-    works = [
-        w
-        for plan, options in runs.values()
-        for w in works_of(RunRecord(root / plan.name, {"fingerprint": plan.fingerprint, "recipe": plan.recipe}), options, cluster)
-    ]
-    texts = []
-    for level in levels(works):
-        for (resources, after), group in grouped(level, cluster, {w.key: f"<{w.record.path.name}>" for w in works}).items():
-            elements = tuple({"run": str(w.record.path.resolve()), "fingerprint": w.fingerprint, "stage": w.stage} for w in group)
-            batch = Batch(root / FOLDER / "<batch>", elements, resources.model_dump())
-            python = cluster.python or sys.executable
-            texts.append(script_text(batch, Script(cluster, resources, root / ".code" / "<snapshot>", python, after)))
-    return "\n".join(texts)
 
 
 def follow(records: Sequence[RunRecord], display: Display) -> int:

@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from experiments.batch_script import Batch
 from experiments.errors import EXIT_BUSY
 from experiments.progress import Display, summary
 from experiments.run_record import RunRecord
-from sweeps.batches import Batch, Work, levels, new_batch
+from experiments.works import Work, levels
+from sweeps.batches import new_batch
 from sweeps.survey import last_lines, last_row
 
 POLL_S = 0.5

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,14 +12,14 @@ from rich.table import Table
 from rich.text import Text
 
 from experiments.cluster import ClusterSection
-from experiments.config import Options, RunPlan
+from experiments.config import RunPlan
 from experiments.errors import UserError
+from experiments.paper_costs import Estimate
 from experiments.run_record import RunRecord, find_runs, trains
+from experiments.works import Runs
 from sweeps.cells import Cell
-from sweeps.costs import Estimate, estimate, known_costs
+from sweeps.costs import estimate, known_costs
 from sweeps.survey import Standing, survey, track
-
-Runs = Mapping[str, tuple[RunPlan, Options]]
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from experiments.batch_script import Batch, comment, job_name
 from experiments.ledger import read_ledger
 from experiments.run_record import RunRecord
 from sweeps import slurm
-from sweeps.batches import Batch, comment, job_name, read_batches
+from sweeps.batches import read_batches
 from sweeps.slurm import JobState
 
 IN_HAND = ("running", "queued", "waiting")

@@ -8,13 +8,15 @@ from pathlib import Path
 
 import pytest
 
+from experiments.batch_script import Batch
 from experiments.config import load_config
 from experiments.progress import Display
 from experiments.run_record import RunRecord
+from experiments.works import works_of
 from sweeps import slurm
-from sweeps.batches import Batch, read_batches
+from sweeps.batches import read_batches
 from sweeps.cells import Request
-from sweeps.launch import freeze_all, submit_all, works_of
+from sweeps.launch import freeze_all, submit_all
 from sweeps.status import look
 from tests.slurm.lab import Lab
 from tests.slurm.sweeping import SHORT, on_lab

@@ -7,7 +7,7 @@ from typing import Any
 
 from experiments.config import Options
 from experiments.run_record import RunRecord
-from sweeps.batches import Work
+from experiments.works import Work
 
 
 def recipe(method: str = "grpo", models: tuple[str, ...] = ("qwen3-1.7b",), seed: int = 0, **of_method: Any) -> dict[str, Any]:

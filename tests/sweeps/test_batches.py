@@ -9,13 +9,15 @@ from typing import Any
 
 import pytest
 
+from experiments.batch_script import Batch, Script, comment, job_name, quoted, script_text
 from experiments.cluster import ClusterSection, Resources
 from experiments.errors import UserError
 from experiments.files import write_json
 from experiments.job import read_element
+from experiments.works import grouped, levels, resources_of, works_of
 from sweeps import slurm
-from sweeps.batches import Batch, Script, comment, job_name, new_batch, quoted, read_batches, script_text
-from sweeps.launch import complete, grouped, levels, require_plain_name, resources_of, submit, works_of
+from sweeps.batches import new_batch, read_batches
+from sweeps.launch import complete, require_plain_name, submit
 from tests.sweeps.made import made_record, options, work_of
 
 BIG = Resources(gpus=4, gpu_type="h200", cpus=32, mem="400G", time="1-00:00:00")

@@ -9,8 +9,9 @@ import pytest
 
 from experiments.errors import UserError
 from experiments.files import write_json
+from experiments.paper_costs import UNKNOWN, Estimate, from_paper
 from sweeps import plan
-from sweeps.costs import UNKNOWN, Estimate, estimate, from_paper, known_costs
+from sweeps.costs import estimate, known_costs
 from sweeps.plan import Line, require_budget
 from sweeps.survey import Standing
 from tests.sweeps.made import made_record, recipe

@@ -10,10 +10,10 @@ import pytest
 from experiments.cluster import ClusterSection
 from experiments.config import Options, RunPlan, resolve
 from experiments.run_record import RunRecord
-from sweeps.batches import Work, levels
-from sweeps.cells import Request, add_runs
+from experiments.works import Work, add_runs, levels, works_of
+from sweeps.cells import Request
 from sweeps.costs import recipe_key
-from sweeps.launch import without_donor, works_of
+from sweeps.launch import without_donor
 from sweeps.local import next_share, shares
 
 LOCAL = ClusterSection(name="local", scheduler="local", threads=1)

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from experiments.config import load_config
 from experiments.errors import UserError
+from experiments.paper_costs import Estimate
 from experiments.progress import Display
 from sweeps import plan, status
-from sweeps.costs import Estimate
 from sweeps.plan import Line, lacks
 from sweeps.status import counts, duration, show, to_json, watch
 from sweeps.survey import Standing

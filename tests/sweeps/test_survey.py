@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from experiments.batch_script import Batch, comment
 from experiments.files import write_json
 from experiments.run_record import RunRecord
 from sweeps import slurm, survey
-from sweeps.batches import Batch, comment, new_batch
+from sweeps.batches import new_batch
 from sweeps.launch import to_start
 from sweeps.slurm import JobState
 from sweeps.survey import Standing, Tracked, judge, last_lines, last_row, standing, track

@@ -33,7 +33,7 @@ class SweepLauncher(Launcher):
         """Freeze and launch all jobs as one. Leaves with the worst exit code of the children, where there is one."""
         from experiments.config import load_config, resolve
         from experiments.progress import Display
-        from sweeps.cells import add_runs
+        from experiments.works import add_runs
         from sweeps.launch import How, launch
 
         configs = [load_config(job) for job in job_overrides]
