@@ -36,12 +36,10 @@ def set_threads(threads: int) -> None:
     transformers.utils.logging.set_verbosity_error()
 
 
-def devices(record: RunRecord, options: Options) -> dict[str, str | int]:
-    """What this process occupies, for the ledger: the run's GPUs, those that it sees, or its CPU threads."""
+def devices(options: Options) -> dict[str, str | int]:
+    """What this process occupies, for the ledger: the GPUs it sees, or its CPU threads."""
     import torch
 
-    if options.device == "cuda" and "gpus" in (policy := record.config["recipe"]["policy"]):
-        return {"kind": "gpu", "count": policy["gpus"]}
     if torch.device(options.device).type == "cuda":
         return {"kind": "gpu", "count": torch.cuda.device_count()}
     return {"kind": "cpu", "count": options.threads}

@@ -121,7 +121,7 @@ def evaluate(record: RunRecord, attempt: Path, options: Options, on_run: OnRun) 
         )
     started = time.perf_counter()
     set_threads(options.threads)
-    write_json(attempt / "devices.json", devices(record, options))
+    write_json(attempt / "devices.json", devices(options))
     try:
         if recipe["policy"]["engine"] == "torch":
             _evaluate_torch(record, options, on_run, {} if base else read_json(record.path / "selected.json"))

@@ -50,7 +50,7 @@ def train(record: RunRecord, attempt: Path, options: Options, on_step: OnStep) -
     """
     began = time.perf_counter()
     set_threads(options.threads)
-    write_json(attempt / "devices.json", devices(record, options))
+    write_json(attempt / "devices.json", devices(options))
     prompts = load_pinned(record.config["recipe"]["data"]["train"], options.data_root).prompts
     settings = loop_settings(record)
     total = settings.steps(len(prompts))
