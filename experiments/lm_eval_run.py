@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import json
 import logging
-import multiprocessing
+import os
 import random
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -24,9 +26,10 @@ from typing import Any
 from experiments import interruption
 from experiments.config import Options
 from experiments.engine import model_path
-from experiments.errors import UserError
+from experiments.errors import EXIT_USER_ERROR, UserError
 from experiments.evaluation import OnRun, benchmark_prompts, item_row, rows_file, write_rows
 from experiments.files import read_json, write_atomic
+from experiments.job import options_from_json, options_to_json
 from experiments.lm_eval_recording import HfRecording, Recorder, VllmRecording
 from experiments.lm_eval_tasks import FOLDER, VERSION, task_file
 from experiments.lm_eval_tasks.hooks import dataset, to_doc
@@ -164,23 +167,33 @@ def checkpoint_path(record: RunRecord, options: Options, name: str) -> str:
 def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun) -> None:
     """Write the missing evaluation files of the recipe's models. Caller holds the lock.
 
-    With several models each has a process of its own: vLLM gives its memory back when its process ends, and not before.
+    With vLLM each model has a process of its own: it gives the GPU's memory back when its process ends, and not before.
     """
     names = [m["name"] for m in record.config["recipe"]["models"]]
-    seeds = record.config["recipe"]["evaluation"]["seeds"]
-    if len(names) == 1:
-        evaluate_model(record, options, names[0], lambda k: on_run(names[0], k, len(seeds)))
-        return
+    runs = len(record.config["recipe"]["evaluation"]["seeds"])
     for name in names:
-        child = multiprocessing.get_context("spawn").Process(target=evaluate_model, args=(record, options, name))
-        child.start()
-        child.join()
-        interruption.check(f"the evaluation of {name}")
-        if child.exitcode:
-            raise EngineFailure(
-                f"the evaluation of {name} ended with exit code {child.exitcode}; its last lines are in the log above"
-            )
-        on_run(name, len(seeds), len(seeds))
+        if BACKENDS[record.config["recipe"]["policy"]["engine"]] == "vllm":
+            in_a_process(record, options, name)
+            on_run(name, runs, runs)
+        else:
+            evaluate_model(record, options, name, lambda k, name=name: on_run(name, k, runs))
+
+
+def in_a_process(record: RunRecord, options: Options, name: str) -> None:
+    """``evaluate_model`` in a process that ends with it. What it prints goes where this process prints."""
+    command = [sys.executable, "-m", "experiments.lm_eval_run", str(record.path.absolute()), name]
+    # PYTHONPATH names where this code is: a job's is a snapshot.
+    path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    try:
+        child.communicate(json.dumps(options_to_json(options)))
+    finally:
+        child.kill()
+    interruption.check(f"the evaluation of {name}")
+    if child.returncode == EXIT_USER_ERROR:
+        raise UserError(f"the evaluation of {name} was refused; the reason is in the lines above")
+    if child.returncode:
+        raise EngineFailure(f"the evaluation of {name} ended with exit code {child.returncode}; its last lines stand above")
 
 
 def evaluate_model(record: RunRecord, options: Options, name: str, on_seed: Callable[[int], None] = lambda _: None) -> None:
@@ -227,3 +240,24 @@ def write_summary(record: RunRecord, place: tuple[str, str, int], results: Mappi
     text = json.dumps(kept, indent=1, sort_keys=True, default=str, ensure_ascii=False)
     model, benchmark, run = place
     write_atomic(record.path / "lm_eval" / model / f"{benchmark}-run{run}.json", text + "\n")
+
+
+def main(run: str, name: str) -> int:
+    """One model of a run whose lock the parent holds; its options come as JSON on stdin."""
+    interruption.install()
+    try:
+        evaluate_model(RunRecord.open(Path(run)), options_from_json(json.load(sys.stdin)), name)
+    except UserError as e:
+        print(f"error: {e}", file=sys.stderr)
+        return EXIT_USER_ERROR
+    except interruption.Interrupted as e:
+        return interruption.exit_code(e.number)
+    return 0
+
+
+if __name__ == "__main__":
+    code = main(*sys.argv[1:])
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # vLLM's engine is a child that this process would wait for; it ends by itself when its parent is gone.
+    os._exit(code)

@@ -23,7 +23,7 @@ from tests.verl import cpu
 pytestmark = pytest.mark.verl
 MODELS = ("tiny-smollm3", "tiny-qwen3")
 TRAIN = (
-    *("method=graft", "pair=1", "scale=smoke", "method.n=4", "evaluate=false", "checkpoint_every=1"),
+    *("method=graft", "pair=1", "scale=smoke", "evaluate=false", "checkpoint_every=1"),
     "scale.training.validation_every=3",
 )
 
@@ -94,7 +94,7 @@ def test_three_steps_of_graft_exchange_in_both_directions(whole: RunRecord) -> N
             admitted[d["source"], d["receiver"]] += d["admitted"]
         for name in MODELS:
             mine = m["models"][name]
-            assert (mine["rollouts"], mine["nonfinite_minibatches"]) == (32, 0)
+            assert (mine["rollouts"], mine["nonfinite_minibatches"]) == (64, 0)
             assert mine["grad_norm_mean"] > 0
             assert 0 < mine["sampler_mismatch"]["tokens"]
             assert mine["sampler_mismatch"]["max"] < 1e-4  # a stale sampler is off by whole units after one step
@@ -107,7 +107,7 @@ def test_its_records_are_those_of_any_run(whole: RunRecord) -> None:
     assert whole.config["recipe"]["policy"]["engine"] == "verl"
     assert read_json(whole.path / "status.json")["state"] == "trained"
     # prompts x samples x models
-    assert [len(trajectories.read(whole.path / "trajectories", step)) for step in (1, 2, 3)] == [8 * 4 * 2] * 3
+    assert [len(trajectories.read(whole.path / "trajectories", step)) for step in (1, 2, 3)] == [8 * 8 * 2] * 3
     (attempt,) = whole.attempts()
     assert {m: sorted(v) for m, v in read_json(attempt.path / "memory.json").items() if m in MODELS} == {
         m: ["optimiser", "weights"] for m in MODELS
@@ -167,7 +167,7 @@ def test_a_disturbed_run_ends_with_the_right_steps_and_says_what_happened(distur
     assert [a.reason for a in attempts] == ["interrupted", "interrupted", None, "trained"]
     assert "died" in attempts[0].end["detail"]
     assert attempts[1].end["detail"].startswith("SIGTERM")
-    assert [len(trajectories.read(path / "trajectories", step)) for step in range(1, 6)] == [8 * 4 * 2] * 5
+    assert [len(trajectories.read(path / "trajectories", step)) for step in range(1, 6)] == [8 * 8 * 2] * 5
 
 
 def test_evaluation_goes_through_lm_eval_and_vllm(whole: RunRecord) -> None:
