@@ -144,5 +144,22 @@ setup-eval: $(STAMP) ## .venv-eval with lm-eval, for engine=lm-eval-hf
 eval-test: setup-eval ## the tests that need lm-eval
 	.venv-eval/bin/python -m pytest tests/experiments/test_evaluation_lm_eval.py
 
+VERL_STAMP := .venv-verl/.installed
+$(VERL_STAMP): requirements/verl-cpu.txt
+	$(PYTHON) -m venv .venv-verl
+	.venv-verl/bin/python -m pip install --quiet --no-deps -r requirements/verl-cpu.txt
+	touch $(VERL_STAMP)
+
+setup-verl: $(VERL_STAMP) ## .venv-verl with verl, Ray, FSDP2 and vLLM for the CPU, to try and test policy=verl (3 GB)
+
+setup-gpu: ## .venv with verl and vLLM for NVIDIA GPUs instead of the CPU set (docs/verl.md; not run by the authors)
+	$(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -r requirements/verl-gpu.txt
+	touch $(STAMP)
+
+VERL_TESTS ?= tests/verl
+verl-test: $(VERL_STAMP) ## the tests of policy=verl on a CPU: parity with the torch policy, whole runs, kill and resume [VERL_TESTS=<files>]
+	.venv-verl/bin/python -m pytest -v $(VERL_TESTS)
+
 tiny-models: $(STAMP) ## rebuild the stand-in base models from their seeded recipe into build/tiny_models
 	$(PY) -m experiments.tiny --out build/tiny_models

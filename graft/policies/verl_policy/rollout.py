@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graft.policies.base import EngineFailure
-from graft.policies.verl_policy.session import explain
+from graft.policies.verl_policy.session import failure, stuck
 from graft.types import SamplingSettings
 
 # Requests of one model under way at once; the servers queue what exceeds their own limit.
@@ -48,9 +48,14 @@ class Rollout:
     """The servers of one model. Public calls of verl only, apart from the replica's numbering."""
 
     def __init__(self, config: Any, workers: Any, pool: Any, replica_base: int):
-        self._manager = servers_class(replica_base).create(
-            config=config, worker_group=workers, rollout_resource_pool=pool, start_rank=replica_base
-        )
+        import ray
+
+        try:
+            self._manager = servers_class(replica_base).create(
+                config=config, worker_group=workers, rollout_resource_pool=pool, start_rank=replica_base
+            )
+        except ray.exceptions.RayError as e:
+            raise failure(e, "starting the sampler") from e
         self._client = self._manager.get_client()
 
     @property
@@ -107,6 +112,6 @@ def run(work: Any, what: str, seconds: float) -> Any:
     try:
         return asyncio.run(work)
     except TimeoutError:
-        raise EngineFailure(f"{what} took longer than {seconds:g} seconds and counts as stuck") from None
+        raise stuck(what, seconds) from None
     except ray.exceptions.RayError as e:
-        raise EngineFailure(f"{what}: {explain(e)}") from e
+        raise failure(e, what) from e

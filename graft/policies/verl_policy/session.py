@@ -7,15 +7,15 @@ import os
 import signal
 import tempfile
 from collections.abc import Iterator, Sequence as Seq
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from graft.policies.base import EngineFailure
 from graft.policies.verl_policy.settings import VerlSettings
+from graft.policies.verl_policy.turns import Phase, Turns
 
 if TYPE_CHECKING:
     from graft.policies.verl_policy.policy import VerlPolicy
 
-Phase = Literal["sampling", "training"]
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 
 
@@ -30,7 +30,7 @@ class Session:
         self.workers = settings.gpus_of_a_model(len(names))
         self.policies: list[VerlPolicy] = []
         self._pools: dict[str, Any] = {}
-        self._awake: set[str] = set()
+        self._turns = Turns(sleep=settings.sleep, shared=settings.layout == "colocated")
         self.broken = False
         self._start_ray()
 
@@ -72,19 +72,8 @@ class Session:
         return self.names.index(name) * (self.workers // self.settings.tensor_parallel)
 
     def enter(self, policy: VerlPolicy, phase: Phase) -> None:
-        """Give ``policy`` the memory for a phase: whoever shares its GPUs puts the sampler to sleep; its own wakes with fresh weights.
-
-        Without ``sleep`` every sampler stays where it is, and only stale weights are brought.
-        """
-        sharing = [p for p in self.policies if self.settings.layout == "colocated" or p is policy]
-        if self.settings.sleep:
-            for other in sharing:
-                if other.name in self._awake and (phase == "training" or other is not policy):
-                    other.sleep()
-                    self._awake.discard(other.name)
-        if phase == "sampling" and (policy.stale or (self.settings.sleep and policy.name not in self._awake)):
-            policy.bring_weights()
-            self._awake.add(policy.name)
+        """Give ``policy`` the memory of its GPUs for a phase."""
+        self._turns.enter(policy, phase, self.policies)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -114,19 +103,35 @@ def wait(refs: Seq[Any], seconds: float, what: str) -> list[Any]:
     try:
         return list(ray.get(list(refs), timeout=seconds))
     except ray.exceptions.GetTimeoutError:
-        raise EngineFailure(f"{what} took longer than {seconds:g} seconds and counts as stuck") from None
-    except (ray.exceptions.RayActorError, ray.exceptions.ObjectLostError, ray.exceptions.OutOfMemoryError) as e:
-        raise EngineFailure(f"{what}: {explain(e)}") from e
-    except ray.exceptions.RayTaskError as e:
-        if out_of_memory(e):
-            raise EngineFailure(f"{what}: out of GPU memory: {explain(e)}") from e
-        raise
+        raise stuck(what, seconds) from None
+    except ray.exceptions.RayError as e:
+        raise failure(e, what) from e
 
 
-def out_of_memory(error: BaseException) -> bool:
-    """Whether a worker's error says that the GPU's memory did not suffice."""
-    text = str(error)
-    return "OutOfMemoryError" in text or "CUDA out of memory" in text or "No available memory for the cache blocks" in text
+def stuck(what: str, seconds: float) -> EngineFailure:
+    """The error of a phase that took longer than it may."""
+    return EngineFailure(f"{what} took longer than {seconds:g} seconds and counts as stuck")
+
+
+# What a worker's own exception says when the machine is to blame: vLLM's engine or a GPU is gone, or its memory does not suffice.
+MACHINE = {
+    "EngineDeadError": "",
+    "OutOfMemoryError": "; see python -m experiments.estimate, policy.tokens_per_gpu, policy.offload",
+    "CUDA out of memory": "; see python -m experiments.estimate, policy.tokens_per_gpu, policy.offload",
+    "No available memory for the cache blocks": "; raise policy.memory_utilization",
+    "CUDA error": "",
+    "NCCL": "",
+}
+
+
+def failure(error: Exception, what: str) -> Exception:
+    """A Ray error of phase ``what`` as EngineFailure where a process, a node or a GPU failed; code's own errors as they are."""
+    import ray
+
+    if not isinstance(error, ray.exceptions.RayTaskError):
+        return EngineFailure(f"{what}: {explain(error)}")
+    hint = next((hint for sign, hint in MACHINE.items() if sign in str(error)), None)
+    return error if hint is None else EngineFailure(f"{what}: {explain(error)}{hint}")
 
 
 def explain(error: BaseException) -> str:
