@@ -38,13 +38,18 @@ def environment_failure(error: BaseException, path: object) -> str | None:
     for _ in range(20):
         if seen is None:
             return None
-        if type(seen).__name__ == "EngineFailure":  # graft.policies.base: this module knows the standard library only
+        if engine_failed(seen):
             return str(seen)
         number = _errno(seen)
         if number in ENVIRONMENT_ERRNOS or isinstance(seen, RecordUnwritable):
             return f"{os.strerror(number or errno.EIO).lower()}: {getattr(seen, 'filename', None) or path}"
         seen = seen.__cause__ or (None if seen.__suppress_context__ else seen.__context__)
     return None
+
+
+def engine_failed(error: BaseException) -> bool:
+    """Whether it is graft.policies.base.EngineFailure, by name: this module knows the standard library only."""
+    return type(error).__name__ == "EngineFailure"
 
 
 def _errno(error: BaseException) -> int | None:

@@ -21,7 +21,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
@@ -35,6 +35,7 @@ from experiments.errors import (
     EXIT_USER_ERROR,
     RunBusy,
     UserError,
+    engine_failed,
     environment_failure,
 )
 from experiments.files import read_json, write_json
@@ -84,21 +85,45 @@ def read_element(file: Path, index: int) -> Element:
 def finish(record: RunRecord, options: Options, display: Display, stage: Stage = "all") -> None:
     """Do what is missing, and nothing twice. Whatever ends it is in ``status.json`` and the attempt's end.json.
 
+    A failed engine (graft.policies.base.EngineFailure) is started again, unless the attempt before failed at the same place.
     Raises Leaving when a signal ended it, else what the run raised.
     """
     if record.done:
         display.say(f"{record.path}: done already, reused")
         return
     with record.lock():
-        todo = stages(record, options, stage)
-        if not todo:
+        if not stages(record, options, stage):
             display.say(f"{record.path}: trained already")
             return
-        with recorded(record) as attempt:
-            # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
-            interruption.check("its start")
-            display.say(f"{record.path}: writing here")
-            _finish_locked(record, options, display, (attempt, todo))
+        reached: tuple[int, int] | None = None
+        while True:
+            try:
+                _attempt(record, options, display, stage)
+                return
+            except Exception as e:
+                # An engine whose process died or got stuck is built anew: in an attempt of its own, from the newest checkpoint.
+                before, reached = reached, progress(record)
+                if not engine_failed(e) or before == reached:
+                    raise
+                display.say(f"{record.path}: {e}; starting the engine again")
+                options = replace(options, resume="auto")
+
+
+def _attempt(record: RunRecord, options: Options, display: Display, stage: Stage) -> None:
+    """One attempt, recorded however it ends. The caller holds the lock."""
+    with recorded(record) as attempt:
+        # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
+        interruption.check("its start")
+        display.say(f"{record.path}: writing here")
+        _finish_locked(record, options, display, (attempt, stages(record, options, stage)))
+
+
+def progress(record: RunRecord) -> tuple[int, int]:
+    """How far a run has come, as far as it would not be repeated: (newest complete checkpoint's step, evaluation files)."""
+    from experiments.checkpoints import newest
+
+    found = newest(record.path / "checkpoints")
+    return (found[1]["step"] if found else 0, sum(1 for _ in record.path.glob("eval/*/*/run*.jsonl")))
 
 
 def stages(record: RunRecord, options: Options, stage: Stage) -> tuple[Stage, ...]:

@@ -11,10 +11,12 @@ import threading
 import pytest
 
 from experiments.config import Options
-from experiments.errors import UserError
+from experiments.errors import EXIT_ENVIRONMENT, UserError
 from experiments.files import write_json
-from experiments.job import options_to_json, read_element, stages
+from experiments.job import Element, attempt, options_to_json, read_element, stages
+from experiments.progress import Display
 from experiments.run_record import RunRecord, code_version
+from graft.policies.base import EngineFailure
 from tests.experiments.smoke import ROOT, TINY, environment, run
 
 
@@ -62,6 +64,62 @@ def test_wrong_elements_are_the_users_mistakes(index, stage, says, tmp_path):
         read_element(batch_file(tmp_path, element), index)
     with pytest.raises(UserError, match="no such file"):
         read_element(tmp_path / "none.json", 0)
+
+
+class Failing:
+    """Training that comes to the next of ``steps`` and then loses its engine; at None it is through."""
+
+    def __init__(self, *steps: int | None, error: type[Exception] = EngineFailure):
+        self.steps, self.error, self.resumes = list(steps), error, []
+
+    def __call__(self, record, attempt, options, on_step):
+        step = self.steps.pop(0)
+        self.resumes.append(options.resume)
+        if step is None:
+            write_json(record.path / "selected.json", {})
+            record.set_status("trained")
+            return
+        folder = record.path / "checkpoints" / f"step-{step:06d}"
+        folder.mkdir(parents=True, exist_ok=True)
+        write_json(folder / "state.json", {"step": step})
+        (folder / "COMPLETE").touch()
+        raise self.error("sampling 8 responses: the server died")
+
+
+@pytest.fixture
+def element(tmp_path):
+    """A fresh run as a job gets it."""
+    return Element(make(tmp_path).path, options(tmp_path, evaluate=False, resume="never"))
+
+
+def ends(element):
+    return [a.reason for a in RunRecord.open(element.run).attempts()]
+
+
+def test_a_failed_engine_is_started_again_while_the_run_gets_on(element, monkeypatch, capsys):
+    training = Failing(0, 2, None)  # it failed before the first checkpoint, after the second, and then came through
+    monkeypatch.setattr("experiments.training.train", training)
+    assert attempt(lambda: element, Display()) == 0
+    assert ends(element) == ["interrupted", "interrupted", "trained"]
+    assert training.resumes == ["never", "auto", "auto"]  # what an attempt of this job made is not thrown away by the next
+    assert capsys.readouterr().out.count("the server died; starting the engine again") == 2
+
+
+def test_an_engine_that_fails_twice_at_one_place_leaves_the_run_to_be_resumed(element, monkeypatch, capsys):
+    training = Failing(3, 3, None)
+    monkeypatch.setattr("experiments.training.train", training)
+    assert attempt(lambda: element, Display()) == EXIT_ENVIRONMENT == 75
+    assert ends(element) == ["interrupted", "interrupted"]
+    assert training.steps == [None]
+    assert "error: sampling 8 responses: the server died; run the same command again to resume" in capsys.readouterr().err
+
+
+def test_a_runs_own_error_is_not_tried_again(element, monkeypatch):
+    training = Failing(1, None, error=RuntimeError)
+    monkeypatch.setattr("experiments.training.train", training)
+    assert attempt(lambda: element, Display()) == 1
+    assert ends(element) == ["failed"]
+    assert training.steps == [None]
 
 
 def test_stages(tmp_path):
