@@ -59,17 +59,20 @@ def lossy_codec() -> TextCodec:
     return codec("small", normalizer=normalizers.Lowercase())
 
 
-def build(kind: str, path: Path) -> Path:
-    """Write a model directory. Weights are large enough that distributions are far from uniform and EOS is often drawn."""
+def build(kind: str, path: Path, *, head: int = 8, spread: float = 0.2) -> Path:
+    """Write a model directory. Weights are large enough that distributions are far from uniform and EOS is often drawn.
+
+    ``head``: size of one of the four attention heads; ``spread``: standard deviation of the weights.
+    """
     tok = tokenizer(kind)
     common: dict[str, Any] = {
-        "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
-        "intermediate_size": 64, "max_position_embeddings": 256, "initializer_range": 0.2, "bos_token_id": None,
+        "vocab_size": VOCAB, "hidden_size": 4 * head, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "intermediate_size": 64, "max_position_embeddings": 256, "initializer_range": spread, "bos_token_id": None,
         "eos_token_id": tok.eos_token_id, "pad_token_id": tok.pad_token_id,
     }  # fmt: skip
     torch.manual_seed(KINDS.index(kind))
     if kind == "quick":
-        model: Any = Qwen3ForCausalLM(Qwen3Config(head_dim=8, tie_word_embeddings=True, **common))
+        model: Any = Qwen3ForCausalLM(Qwen3Config(head_dim=head, tie_word_embeddings=True, **common))
     else:
         model = SmolLM3ForCausalLM(SmolLM3Config(tie_word_embeddings=False, **common))
     with torch.no_grad():

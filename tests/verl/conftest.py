@@ -25,11 +25,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="verl is not installed here (make verl-test)"))
 
 
+@pytest.fixture(scope="session")
+def served_dirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The two models of ``tiny_dirs`` with heads of a size that vLLM has kernels for on a CPU."""
+    from tests.graft import tiny
+
+    root = tmp_path_factory.mktemp("served-models")
+    return {kind: tiny.build(kind, root / kind, head=32, spread=0.1) for kind in tiny.KINDS}
+
+
 Opened = Callable[..., dict]
 
 
 @pytest.fixture(scope="module")
-def opened(tiny_dirs: dict[str, Path]) -> Iterator[Opened]:
+def opened(served_dirs: dict[str, Path]) -> Iterator[Opened]:
     """``opened(names, samples=..., optimiser=..., **settings)``: policies in one session; an earlier one is closed first."""
     from graft.policies.verl_policy.policy import VerlPolicy
     from graft.policies.verl_policy.session import Session
@@ -46,7 +55,7 @@ def opened(tiny_dirs: dict[str, Path]) -> Iterator[Opened]:
         """Models by kind, as tests.graft.tiny builds them."""
         close()
         sessions.append(Session(names, cpu.settings(**changes)))
-        return {name: VerlPolicy(name, tiny_dirs[name], sessions[0], optimiser, samples=samples) for name in names}
+        return {name: VerlPolicy(name, served_dirs[name], sessions[0], optimiser, samples=samples) for name in names}
 
     yield open_
     close()

@@ -18,12 +18,12 @@ def test_a_dead_rank_ends_the_step_at_once_and_says_so(opened) -> None:
     import ray
 
     (policy,) = opened(["quick"], samples=False, gpus=2).values()
-    minibatch = Minibatch(0, rows(policy.codec))
-    policy.update(minibatch, METHODS["grpo"].loss())
+    minibatch, loss = Minibatch(0, rows(policy.codec)), METHODS["grpo"].loss()
+    policy.update(minibatch, loss)
     ray.kill(policy.actors()[1])
     started = time.monotonic()
     with pytest.raises(EngineFailure, match=r"train_rows of quick: .*died"):
-        policy.update(minibatch, METHODS["grpo"].loss())
+        policy.update(minibatch, loss)
     assert time.monotonic() - started < 60
     assert policy.session.broken
 

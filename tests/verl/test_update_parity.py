@@ -79,7 +79,7 @@ class Pair:
 
 
 @pytest.fixture(scope="module", params=RANKS, ids=lambda ranks: f"ranks{ranks}")
-def pair(request: pytest.FixtureRequest, opened, tiny_dirs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pair:
+def pair(request: pytest.FixtureRequest, opened, served_dirs: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pair:
     optimiser = replace(tiny.OPTIMISER, learning_rate=RATE, weight_decay=0.0)
     (verl,) = opened(
         ["quick"],
@@ -88,7 +88,7 @@ def pair(request: pytest.FixtureRequest, opened, tiny_dirs: dict[str, Path], tmp
         gpus=request.param,
         overrides=(*opened_overrides(), *SGD),
     ).values()
-    reference = tiny.policy(tiny_dirs["quick"], "a")
+    reference = tiny.policy(served_dirs["quick"], "a")
     reference._optimiser = torch.optim.SGD(reference.model.parameters(), lr=RATE)
     return Pair(reference, verl, tmp_path_factory.mktemp("pair"))
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import sys
 import tempfile
 from collections.abc import Iterator, Sequence as Seq
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graft.policies.base import EngineFailure
@@ -41,7 +43,7 @@ class Session:
         per_gpu = self.places_per_gpu()
         logical = {"num_gpus": self.settings.gpus} if self.settings.device == "cpu" else {}
         with signals_kept_from_children(), warm_environment():
-            ray.init(
+            started = ray.init(
                 address="local",
                 # Placement groups count a CPU for each worker; the number says nothing about threads.
                 num_cpus=max(os.cpu_count() or 1, self.settings.gpus * per_gpu + 8),
@@ -51,6 +53,7 @@ class Session:
                 runtime_env=get_ppo_ray_runtime_env(),
                 **logical,
             )
+        self.logs = Path(started.address_info["session_dir"]) / "logs"
 
     def places_per_gpu(self) -> int:
         """Workers that may stand on one GPU: each model's, and each one's frozen reference."""
@@ -77,11 +80,16 @@ class Session:
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
-        """Note that the session is broken when an engine fails: its workers may never answer again, so nothing more is asked."""
+        """Note that the session is broken when an engine fails: its workers may never answer again, so nothing more is asked.
+
+        What the workers said last goes to stderr: their own logs are Ray's and lie on the node.
+        """
         try:
             yield
         except EngineFailure:
             self.broken = True
+            for line in last_words(self.logs):
+                print(line, file=sys.stderr)
             raise
 
     def close(self) -> None:
@@ -139,6 +147,13 @@ def explain(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "Error" in line or "died" in line or "memory" in line]
     return (telling or lines or [type(error).__name__])[-1]
+
+
+def last_words(logs: Path, count: int = 10) -> list[str]:
+    """The last ``count`` different lines about errors in the workers' logs, newest file last; [] without logs."""
+    files = sorted((f for f in logs.glob("worker-*") if f.suffix in (".out", ".err")), key=lambda f: f.stat().st_mtime)
+    said = [line.strip() for f in files for line in f.read_text(errors="replace").splitlines() if "Error" in line]
+    return list(dict.fromkeys(said))[-count:]
 
 
 @contextlib.contextmanager
