@@ -15,6 +15,17 @@ MEMORY = re.compile(r"\d+[KMGT]?")
 WORD = re.compile(r"[A-Za-z_]\w*")
 
 
+def seconds(time: str) -> int:
+    """Slurm's minutes, minutes:seconds, hours:minutes:seconds, days-hours[:minutes[:seconds]] in seconds."""
+    days, dash, rest = time.rpartition("-")
+    parts = [int(x) for x in rest.split(":")]
+    if dash:
+        hours, minutes, secs = [*parts, 0, 0][:3]
+    else:
+        hours, minutes, secs = {1: [0, *parts, 0], 2: [0, *parts], 3: parts}[len(parts)]
+    return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + secs
+
+
 class Resources(Frozen):
     """What one job asks Slurm for. ``time`` and ``mem`` are Slurm's own notations (2-00:00:00, 400G)."""
 
@@ -98,6 +109,14 @@ class ClusterSection(Frozen):
     def _complete(self) -> ClusterSection:
         if self.scheduler == "slurm" and None in (self.independent, self.joint, self.evaluation):
             raise ValueError("a Slurm cluster says what independent, joint and evaluation jobs ask for (gpus, cpus, mem, time)")
+        short = {
+            k: r.time for k in ("independent", "joint", "evaluation") if (r := getattr(self, k)) and seconds(r.time) <= self.lead
+        }
+        if self.scheduler == "slurm" and short:
+            jobs = ", ".join(f"{k}.time={time}" for k, time in short.items())
+            raise ValueError(
+                f"lead={self.lead} seconds before the limit is before the start of a job ({jobs}); use a shorter lead"
+            )
         if self.scheduler == "local" and self.stages == "apart":
             raise ValueError("stages: apart needs a scheduler; a local run trains and evaluates in one process")
         return self
