@@ -59,14 +59,15 @@ def lossy_codec() -> TextCodec:
     return codec("small", normalizer=normalizers.Lowercase())
 
 
-def build(kind: str, path: Path, *, head: int = 8, spread: float = 0.2) -> Path:
+def build(kind: str, path: Path, *, head: int = 8, spread: float = 0.2, vocabulary: int | None = VOCAB) -> Path:
     """Write a model directory. Weights are large enough that distributions are far from uniform and EOS is often drawn.
 
-    ``head``: size of one of the four attention heads; ``spread``: standard deviation of the weights.
+    ``head``: size of one of the four attention heads; ``spread``: standard deviation of the weights; ``vocabulary`` None: as many
+    ids as the tokenizer has.
     """
     tok = tokenizer(kind)
     common: dict[str, Any] = {
-        "vocab_size": VOCAB, "hidden_size": 4 * head, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "vocab_size": vocabulary or len(tok), "hidden_size": 4 * head, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
         "intermediate_size": 64, "max_position_embeddings": 256, "initializer_range": spread, "bos_token_id": None,
         "eos_token_id": tok.eos_token_id, "pad_token_id": tok.pad_token_id,
     }  # fmt: skip

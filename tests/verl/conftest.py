@@ -27,11 +27,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def served_dirs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """The two models of ``tiny_dirs`` with heads of a size that vLLM has kernels for on a CPU."""
+    """The two models of ``tiny_dirs`` with heads of a size that vLLM has kernels for on a CPU, and no ids beyond the tokenizer's.
+
+    (verl's sampler never draws such an id: it lies at -inf there, and random weights give it a share of the rest.)
+    """
     from tests.graft import tiny
 
     root = tmp_path_factory.mktemp("served-models")
-    return {kind: tiny.build(kind, root / kind, head=32, spread=0.1) for kind in tiny.KINDS}
+    return {kind: tiny.build(kind, root / kind, head=32, spread=0.1, vocabulary=None) for kind in tiny.KINDS}
 
 
 Opened = Callable[..., dict]
