@@ -45,9 +45,10 @@ class VerlPolicy:
         self._loss: MinibatchLoss | None = None
         self.stale = True
         self._syncs = 0
-        self._workers = self._start_workers(samples)
-        base = session.replica_base(name) if samples else 0
-        self._rollout = Rollout(self._config, self._workers, session.pool(name), base) if samples else None
+        with session.watched():
+            self._workers = self._start_workers(samples)
+            base = session.replica_base(name) if samples else 0
+            self._rollout = Rollout(self._config, self._workers, session.pool(name), base) if samples else None
         session.policies.append(self)
 
     def _start_workers(self, samples: bool) -> Any:

@@ -42,7 +42,8 @@ class Session:
 
         per_gpu = self.places_per_gpu()
         logical = {"num_gpus": self.settings.gpus} if self.settings.device == "cpu" else {}
-        with signals_kept_from_children(), warm_environment():
+        quiet_environment()
+        with signals_kept_from_children():
             started = ray.init(
                 address="local",
                 # Placement groups count a CPU for each worker; the number says nothing about threads.
@@ -168,23 +169,18 @@ def signals_kept_from_children() -> Iterator[None]:
         yield
     finally:
         for number, handler in handlers.items():
-            with contextlib.suppress(ValueError):  # not the main thread: Ray left them alone, too
+            # ValueError: not the main thread, where Ray leaves them alone, too; TypeError: a handler that is not Python's
+            with contextlib.suppress(ValueError, TypeError):
                 signal.signal(number, handler)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-@contextlib.contextmanager
-def warm_environment() -> Iterator[None]:
-    """Variables that Ray and vLLM read when they start."""
-    quiet = {
-        "RAY_USAGE_STATS_ENABLED": "0",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        "TOKENIZERS_PARALLELISM": "false",
-    }
-    for name, value in quiet.items():
-        os.environ.setdefault(name, value)
-    yield
+def quiet_environment() -> None:
+    """Variables that Ray and vLLM read when they start; those that are set stay."""
+    for name in ("VLLM_NO_USAGE_STATS", "DO_NOT_TRACK"):
+        os.environ.setdefault(name, "1")
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
 
 def object_store_bytes() -> int:
