@@ -115,7 +115,12 @@ def _attempt(record: RunRecord, options: Options, display: Display, stage: Stage
         # Within the attempt, so that a time limit that leaves no time to start is counted, and ends.
         interruption.check("its start")
         display.say(f"{record.path}: writing here")
-        _finish_locked(record, options, display, (attempt, stages(record, options, stage)))
+        try:
+            _finish_locked(record, options, display, (attempt, stages(record, options, stage)))
+        except Exception as e:
+            if engine_failed(e):  # a signal that goes to every process of a job takes the engine first; the signal is the reason
+                interruption.check(f"the loss of its engine ({e})")
+            raise
 
 
 def progress(record: RunRecord) -> tuple[int, int]:

@@ -10,11 +10,13 @@ import threading
 
 import pytest
 
+from experiments import interruption
 from experiments.config import Options
 from experiments.errors import EXIT_ENVIRONMENT, UserError
 from experiments.files import write_json
 from experiments.job import Element, attempt, options_to_json, read_element, stages
 from experiments.progress import Display
+from experiments.requeue import Leaving
 from experiments.run_record import RunRecord, code_version
 from graft.policies.base import EngineFailure
 from tests.experiments.smoke import ROOT, TINY, environment, run
@@ -112,6 +114,26 @@ def test_an_engine_that_fails_twice_at_one_place_leaves_the_run_to_be_resumed(el
     assert ends(element) == ["interrupted", "interrupted"]
     assert training.steps == [None]
     assert "error: sampling 8 responses: the server died; run the same command again to resume" in capsys.readouterr().err
+
+
+def test_an_engine_lost_to_a_signal_is_an_interruption_by_it(element, monkeypatch):
+    training = Failing(1, None)
+    monkeypatch.setattr(interruption, "_received", [])
+
+    def signalled(*args):
+        """The signal comes while the engine works."""
+        interruption._received.append((signal.SIGTERM, 0.0))
+        training(*args)
+
+    monkeypatch.setattr("experiments.training.train", signalled)
+    with pytest.raises(Leaving) as left:
+        attempt(lambda: element, Display())
+    assert left.value.number == signal.SIGTERM
+    (only,) = RunRecord.open(element.run).attempts()
+    assert (only.reason, only.end["detail"].split(":")[0]) == (
+        "interrupted",
+        "SIGTERM at the loss of its engine (sampling 8 responses",
+    )
 
 
 def test_a_runs_own_error_is_not_tried_again(element, monkeypatch):

@@ -66,4 +66,5 @@ def command_line() -> tuple[str, ...]:
     """The same settings as overrides of a run's configuration."""
     quoted = ",".join(f"'{o}'" for o in OVERRIDES)
     values = {"gpus": 1, "tensor_parallel": 1, "tokens_per_gpu": 1024, "gradient_checkpointing": "false", "sleep": "false"}
+    values |= {"rollout_timeout": 300, "sync_timeout": 120, "train_timeout": 300}
     return ("policy=verl", "policy.device=cpu", f"policy.overrides=[{quoted}]", *(f"policy.{k}={v}" for k, v in values.items()))

@@ -132,7 +132,8 @@ class VerlPolicy:
         self._syncs += 1
         with self.session.watched():
             refs = self._workers.update_weights(global_steps=self._syncs, mode="naive")
-            wait(refs, self.settings.sync_timeout, f"bringing the weights of {self.name} to its sampler")
+            what = f"bringing the weights of {self.name} to its sampler"
+            wait(refs, self.settings.sync_timeout, what, servers=self._rollout.actors if self._rollout else ())
         self.stale = False
 
     def sync(self) -> None:

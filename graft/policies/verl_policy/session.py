@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence as Seq
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from graft.policies.verl_policy.turns import Phase, Turns
 if TYPE_CHECKING:
     from graft.policies.verl_policy.policy import VerlPolicy
 
+GLANCE = 5  # seconds between two looks at servers while something waits for them
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR2)
 
 
@@ -105,14 +107,25 @@ class Session:
         ray.shutdown()
 
 
-def wait(refs: Seq[Any], seconds: float, what: str) -> list[Any]:
-    """Results of Ray calls. EngineFailure when one fails or they take longer than ``seconds``; ``what`` names the phase."""
+def wait(refs: Seq[Any], seconds: float, what: str, servers: Seq[Any] = ()) -> list[Any]:
+    """Results of Ray calls. EngineFailure when one fails or they take longer than ``seconds``; ``what`` names the phase.
+
+    ``servers``: vLLM servers that the calls wait for without noticing their death.
+    """
     import ray
 
+    end = time.monotonic() + seconds
     try:
-        return list(ray.get(list(refs), timeout=seconds))
-    except ray.exceptions.GetTimeoutError:
-        raise stuck(what, seconds) from None
+        pending = list(refs)
+        while pending:
+            done, pending = ray.wait(pending, num_returns=len(pending), timeout=max(0.0, min(GLANCE, end - time.monotonic())))
+            ray.get(done)
+            if pending and time.monotonic() >= end:
+                raise stuck(what, seconds)
+            if pending and servers:
+                with contextlib.suppress(ray.exceptions.GetTimeoutError):
+                    ray.get([s.get_server_address.remote() for s in servers], timeout=GLANCE)
+        return list(ray.get(list(refs)))
     except ray.exceptions.RayError as e:
         raise failure(e, what) from e
 
@@ -161,7 +174,8 @@ def last_words(logs: Path, count: int = 10) -> list[str]:
 def signals_kept_from_children() -> Iterator[None]:
     """Processes started within do not get SIGNALS, and this one's own handlers stay: Ray installs a SIGTERM handler of its own.
 
-    A scheduler signals every process of a job; workers must outlive the warning, so that the run can save itself.
+    A scheduler signals every process of a job; workers must outlive the warning, so that the run can save itself. (Ray's workers let
+    SIGTERM through again; SIGUSR2 stays away from them.)
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

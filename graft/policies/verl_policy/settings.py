@@ -36,7 +36,7 @@ class VerlSettings:
     sleep: bool = True
     offload: bool = False
     rollout_timeout: float = 3600
-    sync_timeout: float = 600
+    sync_timeout: float = 300
     train_timeout: float = 3600
     device: str = "cuda"
     overrides: tuple[str, ...] = ()
