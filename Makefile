@@ -155,6 +155,7 @@ setup-verl: $(VERL_STAMP) ## .venv-verl with verl, Ray, FSDP2 and vLLM for the C
 setup-gpu: ## .venv with verl and vLLM for NVIDIA GPUs instead of the CPU set (docs/verl.md; not run by the authors)
 	$(PYTHON) -m venv $(VENV)
 	$(PY) -m pip install -r requirements/verl-gpu.txt
+	$(PY) -m pip install --no-build-isolation flash-attn==2.8.3
 	touch $(STAMP)
 
 VERL_TESTS ?= tests/verl

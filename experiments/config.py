@@ -58,6 +58,18 @@ class Config(Frozen):
             )
         return self
 
+    @model_validator(mode="after")
+    def _gpus(self) -> Config:
+        """A job must ask for the GPUs that its policy takes; the evaluation's one model samples on tensor_parallel of them."""
+        if self.policy.engine == "verl" and self.policy.device == "cuda" and self.cluster.scheduler == "slurm":
+            gpus, parallel = self.policy.gpus, self.policy.tensor_parallel
+            for kind, needed in (("independent", gpus), ("joint", gpus), ("evaluation", parallel)):
+                asked = getattr(self.cluster, kind).gpus
+                if asked < needed:
+                    key = "tensor_parallel" if kind == "evaluation" else "gpus"
+                    raise ValueError(f"cluster.{kind} asks for {asked} GPUs, policy.{key} takes {needed}; change one of them")
+        return self
+
 
 @dataclass(frozen=True)
 class Options:

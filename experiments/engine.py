@@ -153,4 +153,23 @@ def model_path(record: RunRecord, name: str, paths: Mapping[str, str]) -> Path:
     source = paths.get(name, model["source"])
     if identity(source) != model["source"]:
         raise UserError(f"{source} no longer holds the weights that run {record.path.name} was frozen with ({model['source']})")
-    return Path(resolve_model_path(source))
+    return local_copy(resolve_model_path(source))
+
+
+def local_copy(source: str) -> Path:
+    """A directory as it is; a hub name's snapshot in the cache, fetched if need be. UserError where the hub is not to be had.
+
+    Every reader is given a directory, so that all read the same files (an EOS id may stand in generation_config.json alone).
+    """
+    if Path(source).is_dir():
+        return Path(source)
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja"]))
+    except (LocalEntryNotFoundError, HfHubHTTPError, OSError) as e:
+        raise UserError(
+            f"model {source} is neither a directory nor in the Hugging Face cache, and the hub did not give it ({e}); fetch it where "
+            "there is a network (hf download), or give scale.models.<slot>.source=<directory>"
+        ) from e

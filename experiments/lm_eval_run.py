@@ -16,9 +16,13 @@ import json
 import logging
 import os
 import random
+import signal
 import subprocess
 import sys
+import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -26,7 +30,7 @@ from typing import Any
 from experiments import interruption
 from experiments.config import Options
 from experiments.engine import model_path
-from experiments.errors import EXIT_USER_ERROR, UserError
+from experiments.errors import EXIT_ENVIRONMENT, EXIT_OWN_ERROR, EXIT_USER_ERROR, UserError, environment_failure
 from experiments.evaluation import OnRun, benchmark_prompts, item_row, rows_file, write_rows
 from experiments.files import read_json, write_atomic
 from experiments.job import options_from_json, options_to_json
@@ -126,15 +130,24 @@ def run_task(lm: Any, config: Mapping[str, Any], seed: int, *, chat: bool) -> di
 
 
 def to_rows(
-    results: Mapping[str, Any], benchmark: str, run: int, prompts: Sequence[Prompt], recorder: Recorder
+    results: Mapping[str, Any], place: tuple[str, int], prompts: Sequence[Prompt], recorder: Recorder, codec: TextCodec
 ) -> list[dict[str, Any]]:
-    """Our rows of lm-eval's logged samples, in the order of the prompts. Verdicts are remembered from the scoring."""
+    """Our rows of lm-eval's logged samples at ``place`` (benchmark, run), in the order of the prompts.
+
+    Verdicts are remembered from the scoring. UserError where lm-eval asked anything but what training asks.
+    """
+    benchmark, run = place
     (logged,) = results["samples"].values()
     by_item = {example["doc"]["id"]: example for example in logged}
     rows = []
     for prompt in prompts:
         example = by_item[prompt.id]
         ((context, _),) = example["arguments"]
+        if codec.encode(context) != codec.render(prompt):
+            raise UserError(
+                f"prompt {prompt.id}: lm-eval renders the chat template differently from training ({context[:200]!r}); evaluate with "
+                "engine=torch, or give the model a template that does not depend on its caller"
+            )
         (responses,) = example["resps"]
         for i, text in enumerate(responses):
             rows.append(item_row((benchmark, run, i), prompt, recorder.take(context, text), verify(prompt.golds, text)))
@@ -180,20 +193,31 @@ def evaluate_through_lm_eval(record: RunRecord, options: Options, on_run: OnRun)
 
 
 def in_a_process(record: RunRecord, options: Options, name: str) -> None:
-    """``evaluate_model`` in a process that ends with it. What it prints goes where this process prints."""
+    """``evaluate_model`` in a process that ends with it, and with all that vLLM started. It prints where this process prints."""
     command = [sys.executable, "-m", "experiments.lm_eval_run", str(record.path.absolute()), name]
     # PYTHONPATH names where this code is: a job's is a snapshot.
     path = os.pathsep.join([str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])])
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path})
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, text=True, env=os.environ | {"PYTHONPATH": path}, start_new_session=True
+    )
     try:
-        child.communicate(json.dumps(options_to_json(options)))
+        assert child.stdin is not None
+        child.stdin.write(json.dumps(options_to_json(options)))
+        child.stdin.close()
+        while child.poll() is None:  # files appear whole, so a signal need not wait for the next one
+            interruption.check(f"the evaluation of {name}")
+            time.sleep(0.2)
     finally:
-        child.kill()
-    interruption.check(f"the evaluation of {name}")
+        # Its engine is a process of its own, which vLLM leaves on the GPU when its parent goes without a word.
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.wait()
     if child.returncode == EXIT_USER_ERROR:
         raise UserError(f"the evaluation of {name} was refused; the reason is in the lines above")
-    if child.returncode:
+    if child.returncode < 0 or child.returncode == EXIT_ENVIRONMENT:
         raise EngineFailure(f"the evaluation of {name} ended with exit code {child.returncode}; its last lines stand above")
+    if child.returncode:
+        raise RuntimeError(f"the evaluation of {name} failed; its last lines stand above")
 
 
 def evaluate_model(record: RunRecord, options: Options, name: str, on_seed: Callable[[int], None] = lambda _: None) -> None:
@@ -231,7 +255,7 @@ def one_run(
     docs = [to_doc(p, lm.codec.prompt_suffix, plain=not chat) for p in prompts]
     lm.recorder.start(benchmark["name"], seed, per_request=BACKENDS[recipe["policy"]["engine"]] == "vllm")
     results = run_task(lm, task_config(recipe, benchmark, docs), seed, chat=chat)
-    return results, to_rows(results, benchmark["name"], run, prompts, lm.recorder)
+    return results, to_rows(results, (benchmark["name"], run), prompts, lm.recorder, lm.codec)
 
 
 def write_summary(record: RunRecord, place: tuple[str, str, int], results: Mapping[str, Any]) -> None:
@@ -244,14 +268,17 @@ def write_summary(record: RunRecord, place: tuple[str, str, int], results: Mappi
 
 def main(run: str, name: str) -> int:
     """One model of a run whose lock the parent holds; its options come as JSON on stdin."""
-    interruption.install()
+    from graft.policies.verl_policy.session import MACHINE
+
     try:
         evaluate_model(RunRecord.open(Path(run)), options_from_json(json.load(sys.stdin)), name)
     except UserError as e:
         print(f"error: {e}", file=sys.stderr)
         return EXIT_USER_ERROR
-    except interruption.Interrupted as e:
-        return interruption.exit_code(e.number)
+    except Exception as e:
+        traceback.print_exc()
+        machine = environment_failure(e, run) or any(sign in str(e) for sign in MACHINE)
+        return EXIT_ENVIRONMENT if machine else EXIT_OWN_ERROR
     return 0
 
 
@@ -259,5 +286,5 @@ if __name__ == "__main__":
     code = main(*sys.argv[1:])
     sys.stdout.flush()
     sys.stderr.flush()
-    # vLLM's engine is a child that this process would wait for; it ends by itself when its parent is gone.
+    # Leaving in the usual way would wait for vLLM's engine, which waits for this process; the parent ends both.
     os._exit(code)

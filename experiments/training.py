@@ -77,7 +77,9 @@ def _train(engine: Engine, attempt: Attempt, prepared: Prepared, began: float) -
     """Everything between loading and releasing the models. ``began``: when the attempt did (perf_counter)."""
     record = attempt.record
     state = checkpoints.NOTHING_YET
-    if prepared.found is not None:
+    if prepared.found is None:
+        checkpoints.prune(record.path / "checkpoints", set())  # resume=never: an older one must not be found by the next attempt
+    else:
         directory, state = prepared.found
         for name, policy in engine.policies.items():
             policy.load(directory / name)

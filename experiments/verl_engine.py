@@ -25,6 +25,7 @@ def open_verl(record: RunRecord, options: Options) -> Engine:
 
     recipe = record.config["recipe"]
     policy, names = recipe["policy"], [m["name"] for m in recipe["models"]]
+    paths = {name: model_path(record, name, options.model_paths) for name in names}
     try:
         settings = VerlSettings(
             **limits(recipe),
@@ -33,12 +34,10 @@ def open_verl(record: RunRecord, options: Options) -> Engine:
             device=options.device,
             **options.placement,
         )
-        settings.gpus_of_a_model(len(names))
+        session = Session(names, settings)
     except ValueError as e:
         raise UserError(f"policy: {e}") from e
-    paths = {name: model_path(record, name, options.model_paths) for name in names}
     common = {"optimiser": optimiser_settings(recipe), "prompt_suffix": recipe["data"]["prompt_suffix"]}
-    session = Session(names, settings)
     try:
         policies = {name: VerlPolicy(name, paths[name], session, **common) for name in names}
     except BaseException:

@@ -134,7 +134,9 @@ def run_step(setup: Setup, prompts: Seq[Prompt], step: int, history: History = M
         senders = {setup.peer.model: s} if setup.peer is not None and (s := setup.peer.sender()) is not None else {}
         receivers = {name: TimedReceiver(policy, watch) for name, policy in setup.policies.items()}
         moved = exchange(kept | stored, method, rng, receivers=receivers, capability=capability, senders=senders)
-    updates = {name: _learn(setup, name, moved, step, watch) for name in setup.policies}
+    learned = {name: _learn(setup, name, moved, step, watch) for name in setup.policies}
+    updates = {name: done for name, (done, _) in learned.items()}
+    mismatch |= {name: apart for name, (_, apart) in learned.items() if apart}
     metrics = {
         "step": step,
         "rounds": rounds,
@@ -177,22 +179,22 @@ def _sample(setup: Setup, prompts: Seq[Prompt], step: int, watch: Stopwatch) -> 
 def _rescore(setup: Setup, kept: Groups, watch: Stopwatch) -> tuple[Groups, dict[str, dict[str, Any]]]:
     """(groups whose log-probs are those of ``peer_logprobs``, how far sampler and training engine are apart, by model).
 
-    Measured on all responses that are scored anyway (both choices ``recomputed``), else, where the sampler is another program than
-    the trainer, on one minibatch's groups. Nothing where the sampler is the trainer and nothing is recomputed.
+    The latter over all kept responses where both choices are ``recomputed``; over one minibatch's, scored for it, where nothing is
+    recomputed and the sampler is another program than the trainer; else nothing here (``_learn`` may measure own rows).
     """
     settings = setup.settings
     everything = settings.peer_logprobs == "recomputed"
     done, apart = dict(kept), {}
     for name, policy in setup.policies.items():
-        if not (everything or policy.sampler_apart):
+        if not (everything or (policy.sampler_apart and settings.old_logprobs == "sampler")):
             continue
         part = kept[name] if everything else kept[name][: settings.minibatch_prompts]
         with watch(f"{name}/scoring"):
-            scores = iter(policy.score([(g.prompt_ids, r.ids) for g in part for r in g.responses]))
-        again = tuple(replace(g, responses=tuple(replace(r, logprobs=next(scores)) for r in g.responses)) for g in part)
-        apart[name] = {"sampler_mismatch": logprob_mismatch(part, again)}
+            scores = policy.score([(g.prompt_ids, r.ids) for g in part for r in g.responses])
+        apart[name] = {"sampler_mismatch": logprob_mismatch((r.logprobs for g in part for r in g.responses), scores)}
         if everything:
-            done[name] = again
+            again = iter(scores)
+            done[name] = tuple(replace(g, responses=tuple(replace(r, logprobs=next(again)) for r in g.responses)) for g in part)
     return done, apart
 
 
@@ -212,13 +214,20 @@ def _success_rate(groups: Seq[Group]) -> float:
     return sum(g.successes for g in groups) / sum(len(g.responses) for g in groups)
 
 
-def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch) -> list[dict[str, float]]:
-    """All of one policy's optimiser steps; log-probs that the loss holds against are taken before the first."""
+def _learn(
+    setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch
+) -> tuple[list[dict[str, float]], dict[str, dict[str, Any]]]:
+    """(all of one policy's optimiser steps, how far the sampler's log-probs of its own rows are from recomputed ones).
+
+    Log-probs that the loss holds against are taken before the first step.
+    """
     policy, settings, method = setup.policies[name], setup.settings, setup.method
-    own = moved.own[name]
+    own, apart = moved.own[name], {}
     if settings.old_logprobs == "recomputed" and settings.peer_logprobs == "sampler":
+        sampled = [s.old_logprobs for g in own for s in g.sequences]
         with watch(f"{name}/scoring"):
             own = with_logprobs(policy, own, "old_logprobs")
+        apart = {"sampler_mismatch": logprob_mismatch(sampled, (s.old_logprobs for g in own for s in g.sequences))}
     if method.needs_reference and setup.reference is not None:
         with watch(f"{name}/reference"):
             own = with_logprobs(setup.reference(name), own, "ref_logprobs")
@@ -227,7 +236,7 @@ def _learn(setup: Setup, name: str, moved: Exchange, step: int, watch: Stopwatch
     with watch(f"{name}/update"):
         done = _update(policy, minibatches, method, step)
         policy.sync()
-    return done
+    return done, apart
 
 
 def verified(groups: Seq[Group], verify: VerifyMany) -> tuple[Group, ...]:

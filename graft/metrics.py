@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence as Seq
+from collections.abc import Iterable, Mapping, Sequence as Seq
 from typing import Any
 
 from graft.exchange import Exchange
@@ -37,17 +37,12 @@ def model_metrics(groups: Seq[Group], updates: Seq[Mapping[str, float]]) -> dict
     }
 
 
-def logprob_mismatch(sampled: Seq[Group], scored: Seq[Group]) -> dict[str, Any]:
+def logprob_mismatch(sampled: Iterable[Seq[float]], scored: Iterable[Seq[float]]) -> dict[str, Any]:
     """How far the log-probs (nats) of the same responses are apart in the sampler and in the training engine, over tokens.
 
     ``kl``: mean of sampler minus trainer, an estimate of KL(sampler || trainer); ``max`` and ``mean``: of the absolute difference.
     """
-    pairs = [
-        (a, b)
-        for g, h in zip(sampled, scored, strict=True)
-        for r, s in zip(g.responses, h.responses, strict=True)
-        for a, b in zip(r.logprobs, s.logprobs, strict=True)
-    ]
+    pairs = [(a, b) for r, s in zip(sampled, scored, strict=True) for a, b in zip(r, s, strict=True)]
     return {
         "tokens": len(pairs),
         "mean": sum(abs(a - b) for a, b in pairs) / max(len(pairs), 1),

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from experiments.compose import CONF
-from experiments.config import resolve
+from experiments.config import load_config, resolve
 from experiments.errors import UserError
 from experiments.run_record import fingerprint
 
@@ -135,6 +137,37 @@ def test_every_scientific_field_changes_the_fingerprint(key, value):
     assert bool(changed.deviations) == (key != "seed")  # the seed is part of the cell, everything else sets the run apart
 
 
+VERL = {
+    "policy.layout": "side_by_side",
+    "policy.gpus": 2,
+    "policy.tensor_parallel": 1,
+    "policy.tokens_per_gpu": 512,
+    "policy.rows_per_gpu": 4,
+    "policy.gradient_checkpointing": "false",
+    "policy.overrides": "['actor_rollout_ref.rollout.max_num_seqs=8']",
+}
+
+
+@pytest.mark.parametrize(("key", "value"), VERL.items())
+def test_every_key_that_can_change_a_verl_runs_numbers_changes_its_fingerprint(key, value):
+    plain, changed = only("scale=cpu", "policy=verl"), only("scale=cpu", "policy=verl", f"{key}={value}")
+    assert fingerprint(plain.recipe) != fingerprint(changed.recipe)
+
+
+@pytest.mark.parametrize("key", ["memory_utilization=0.3", "sleep=false", "offload=true", "rollout_timeout=9", "sync_timeout=9"])
+def test_memory_and_timeouts_stay_out_of_a_verl_runs_fingerprint(key):
+    assert only("scale=cpu", "policy=verl").name == only("scale=cpu", "policy=verl", f"policy.{key}").name
+
+
+def test_peer_logprobs_change_the_fingerprint_only_where_they_are_not_the_default():
+    """Runs from before there was a choice are those of the default, and are found again."""
+    recomputed = "scale.training.old_logprobs=recomputed"
+    plain = only("scale=cpu", recomputed)
+    assert only("scale=cpu", recomputed, "scale.training.peer_logprobs=sampler").name == plain.name
+    assert only("scale=cpu", recomputed, "scale.training.peer_logprobs=recomputed").name != plain.name
+    assert "peer_logprobs" not in plain.recipe["training"]
+
+
 @pytest.mark.parametrize(
     "override", ["logger=wandb", "checkpoint_every=3", "resume=never", "runs_root=/tmp/x", "cluster.threads=2", "experiment=e"]
 )
@@ -155,3 +188,53 @@ def test_where_the_data_lie_is_no_deviation(tmp_path):
     assert [p.deviations for p in plain] == [{}, {}]
     assert [p.deviations for p in rooted] == [{"training.epochs": 2}, {"training.epochs": 2}]
     assert options.data_root == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "says"),
+    [
+        (["cluster.joint.gpus=2"], "cluster.joint asks for 2 GPUs, policy.gpus takes 4"),
+        (["cluster.evaluation.gpus=1"], "cluster.evaluation asks for 1 GPUs, policy.tensor_parallel takes 2"),
+        (["scale.training.top_p=0.9"], "log-probs at top_p=0.9 are not those of training"),
+        (["scale.training.old_logprobs=sampler", "scale.training.peer_logprobs=recomputed"], "set old_logprobs=recomputed, too"),
+        (["policy.tokens_per_gpu=0"], "policy.verl.tokens_per_gpu"),
+        (["policy.decode_rows=4"], "decode_rows"),
+    ],
+)
+def test_what_a_verl_run_cannot_be(overrides, says):
+    with pytest.raises(UserError, match=re.escape(says)) as error:
+        load_config(["scale=paper", "cluster=h200x4", *overrides])
+    assert len(str(error.value)) < 400  # a rule about several keys does not print the whole configuration
+
+
+def test_every_key_of_the_verl_policy_is_in_the_recipe_or_among_the_options():
+    """And each one arrives: none is read from the YAML and then dropped."""
+    from dataclasses import fields
+
+    from graft.policies.verl_policy.settings import VerlSettings
+
+    section = load_config(["scale=paper"]).policy
+    kept = {**section.recipe(), **section.placement(), "device": section.device}
+    assert {k: v for k, v in kept.items() if k != "lm_eval"} == section.model_dump(mode="json")
+    of_the_scale = {"max_prompt_tokens", "max_response_tokens", "temperature", "precision"}
+    assert {f.name for f in fields(VerlSettings)} - of_the_scale == set(kept) - {"engine", "lm_eval"}
+
+
+def test_a_hub_name_becomes_the_snapshot_of_the_cache(tmp_path, monkeypatch):
+    """A cache as the hub's own library lays it out; offline, so nothing is asked."""
+    from huggingface_hub import constants
+
+    from experiments.engine import local_copy
+
+    folder = tmp_path / "models--owner--name"
+    snapshot = folder / "snapshots" / ("a" * 40)
+    snapshot.mkdir(parents=True)
+    (folder / "refs").mkdir()
+    (folder / "refs" / "main").write_text("a" * 40)
+    (snapshot / "config.json").write_text("{}")
+    monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
+    assert local_copy("owner/name") == snapshot
+    assert local_copy(str(snapshot)) == snapshot
+    with pytest.raises(UserError, match="model owner/other is neither a directory nor in the Hugging Face cache"):
+        local_copy("owner/other")

@@ -76,10 +76,7 @@ def off_by(policy: TorchPolicy, dirs: dict[str, Path]) -> set[float]:
 
 def test_mismatch_by_hand() -> None:
     # tokens 1 and 2: +0.5 and -0.1; token 3: +0.2 -> mean |d| = 0.8 / 3, max 0.5, signed mean 0.6 / 3
-    a = tiny.group("q", "m", [None, None])
-    sampled = replace(a, responses=(tiny.response(logprobs=(-1.0, -2.1)), tiny.response(ids=(7,), logprobs=(-0.3,))))
-    scored = replace(a, responses=(tiny.response(logprobs=(-1.5, -2.0)), tiny.response(ids=(7,), logprobs=(-0.5,))))
-    found = logprob_mismatch([sampled], [scored])
+    found = logprob_mismatch([(-1.0, -2.1), (-0.3,)], [(-1.5, -2.0), (-0.5,)])
     assert found == {"tokens": 3, "mean": pytest.approx(0.8 / 3), "max": pytest.approx(0.5), "kl": pytest.approx(0.2)}
     assert logprob_mismatch([], []) == {"tokens": 0, "mean": 0.0, "max": 0.0, "kl": 0.0}
 
@@ -88,7 +85,7 @@ def test_mismatch_by_hand() -> None:
     ("sources", "pi_old", "measured"),
     [
         ({}, OFF, 2),  # one minibatch of two prompts is scored to measure
-        ({"old_logprobs": "recomputed"}, 0.0, 2),
+        ({"old_logprobs": "recomputed"}, 0.0, 4),  # all own rows are scored anyway
         ({"old_logprobs": "recomputed", "peer_logprobs": "recomputed"}, 0.0, 4),  # all four are scored anyway
     ],
 )

@@ -17,7 +17,10 @@ class Model:
     diary: list[str]
     sleeps: bool
     stale: bool = True
-    asleep: bool = field(default=False)
+    asleep: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.asleep = self.sleeps
 
     def sleep(self) -> None:
         assert not self.asleep
@@ -25,7 +28,7 @@ class Model:
         self.diary.append(f"{self.name} sleeps")
 
     def bring_weights(self) -> None:
-        assert not self.sleeps or self.asleep or f"{self.name} wakes" not in self.diary
+        assert self.asleep == self.sleeps
         self.asleep = self.stale = False
         self.diary.append(f"{self.name} wakes")
 
@@ -37,7 +40,7 @@ def step(turns: Turns, models: list[Model]) -> list[str]:
         for m in models:
             turns.enter(m, phase, models)
             diary.append(f"{m.name} {'samples' if phase == 'sampling' else 'trains'}")
-            awake = [o for o in models if o.name in turns.awake]
+            awake = turns.awake
             if turns.sleep and turns.shared:
                 assert awake == ([m] if phase == "sampling" else [])
             if phase == "training":

@@ -49,7 +49,14 @@ class VerlPolicy:
             self._workers = self._start_workers(samples)
             base = session.replica_base(name) if samples else 0
             self._rollout = Rollout(self._config, self._workers, session.pool(name), base) if samples else None
+        if self.settings.sleep:
+            self.sleep()  # where models take turns, each begins asleep
         session.policies.append(self)
+
+    @property
+    def samples(self) -> bool:
+        """Whether it has a sampler."""
+        return self._rollout is not None
 
     def _start_workers(self, samples: bool) -> Any:
         import ray

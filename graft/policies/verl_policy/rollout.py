@@ -13,6 +13,7 @@ from graft.types import SamplingSettings
 
 # Requests of one model under way at once; the servers queue what exceeds their own limit.
 IN_FLIGHT = 4096
+START_TIMEOUT = 1800  # seconds; vLLM compiles and captures graphs when it starts
 
 
 @dataclass(frozen=True)
@@ -48,14 +49,14 @@ class Rollout:
     """The servers of one model. Public calls of verl only, apart from the replica's numbering."""
 
     def __init__(self, config: Any, workers: Any, pool: Any, replica_base: int):
-        import ray
+        servers = servers_class(replica_base)
 
-        try:
-            self._manager = servers_class(replica_base).create(
-                config=config, worker_group=workers, rollout_resource_pool=pool, start_rank=replica_base
-            )
-        except ray.exceptions.RayError as e:
-            raise failure(e, "starting the sampler") from e
+        async def started() -> Any:
+            """All servers, up."""
+            given = {"worker_group": workers, "rollout_resource_pool": pool, "start_rank": replica_base}
+            return await asyncio.wait_for(servers.create(config=config, **given), START_TIMEOUT)
+
+        self._manager = run(started(), "starting the sampler", START_TIMEOUT)
         self._client = self._manager.get_client()
 
     @property

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
+import shutil
 import signal
 import sys
 import tempfile
@@ -36,31 +38,43 @@ class Session:
         self._pools: dict[str, Any] = {}
         self._turns = Turns(sleep=settings.sleep, shared=settings.layout == "colocated")
         self.broken = False
+        # Sockets that bring weights are named by the number of the server, for all jobs of a machine.
+        self._first_replica = 16 * secrets.randbelow(1 << 20)
+        # Ray's sockets stand here: a path of at most 107 bytes, which a job's own folder for temporary files may exceed.
+        self.folder = tempfile.mkdtemp(prefix="graft-ray-", dir="/tmp" if os.path.isdir("/tmp") else None)
         self._start_ray()
 
     def _start_ray(self) -> None:
         import ray
         from verl.trainer.constants_ppo import get_ppo_ray_runtime_env
 
-        per_gpu = self.places_per_gpu()
+        per_gpu, cpus = self.places_per_gpu(), len(os.sched_getaffinity(0))
         logical = {"num_gpus": self.settings.gpus} if self.settings.device == "cpu" else {}
         quiet_environment()
         with signals_kept_from_children():
             started = ray.init(
                 address="local",
                 # Placement groups count a CPU for each worker; the number says nothing about threads.
-                num_cpus=max(os.cpu_count() or 1, self.settings.gpus * per_gpu + 8),
+                num_cpus=max(cpus, self.settings.gpus * per_gpu + 8),
                 include_dashboard=False,
                 log_to_driver=bool(os.environ.get("GRAFT_VERL_LOGS")),
                 object_store_memory=object_store_bytes(),
+                _temp_dir=self.folder,
                 runtime_env=get_ppo_ray_runtime_env(),
                 **logical,
             )
         self.logs = Path(started.address_info["session_dir"]) / "logs"
+        there = int(ray.cluster_resources().get("GPU", 0))
+        if there < self.settings.gpus:
+            self.close()
+            raise ValueError(
+                f"policy.gpus={self.settings.gpus}, but this process sees {there} GPUs; ask for fewer, or for more of the job"
+            )
 
     def places_per_gpu(self) -> int:
-        """Workers that may stand on one GPU: each model's, and each one's frozen reference."""
-        return 2 * (len(self.names) if self.settings.layout == "colocated" else 1)
+        """Workers that may stand on one GPU: each model's, and each one's frozen reference. A power of 2, whose share Ray counts exactly."""
+        models = len(self.names) if self.settings.layout == "colocated" else 1
+        return int(1 << (2 * models - 1).bit_length())
 
     def pool(self, name: str) -> Any:
         """The resource pool of a model: one for all where they are colocated."""
@@ -75,11 +89,11 @@ class Session:
 
     def replica_base(self, name: str) -> int:
         """Number of the model's first sampler; every model has ``workers / tensor_parallel`` of them."""
-        return self.names.index(name) * (self.workers // self.settings.tensor_parallel)
+        return self._first_replica + self.names.index(name) * (self.workers // self.settings.tensor_parallel)
 
     def enter(self, policy: VerlPolicy, phase: Phase) -> None:
         """Give ``policy`` the memory of its GPUs for a phase."""
-        self._turns.enter(policy, phase, self.policies)
+        self._turns.enter(policy, phase, [p for p in self.policies if p.samples])
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:
@@ -94,9 +108,13 @@ class Session:
             for line in last_words(self.logs):
                 print(line, file=sys.stderr)
             raise
+        except Exception:
+            # The code's own error on one of several ranks: the others wait for it in a collective.
+            self.broken = self.broken or self.workers > 1
+            raise
 
     def close(self) -> None:
-        """End every process of the session."""
+        """End every process of the session. Ray's logs stay where something failed."""
         import ray
 
         for policy in self.policies:
@@ -105,6 +123,8 @@ class Session:
                     ray.kill(actor)
         self.policies.clear()
         ray.shutdown()
+        if not self.broken:
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def wait(refs: Seq[Any], seconds: float, what: str, servers: Seq[Any] = ()) -> list[Any]:
@@ -115,19 +135,47 @@ def wait(refs: Seq[Any], seconds: float, what: str, servers: Seq[Any] = ()) -> l
     import ray
 
     end = time.monotonic() + seconds
+    pending: list[Any] = list(refs)
+    errors: list[Exception] = []
+    while pending and not errors:
+        done, pending = ray.wait(pending, num_returns=1, timeout=max(0.0, min(GLANCE, end - time.monotonic())))
+        errors += failed(done)
+        if pending and not errors and time.monotonic() >= end:
+            raise stuck(what, seconds)
+        if not done and servers:
+            errors += dead(servers)
+    if errors:
+        if pending:  # a rank that dies takes the others' collectives with it: what they say of it may come first
+            errors += failed(ray.wait(pending, num_returns=len(pending), timeout=GLANCE)[0])
+        first = next((e for e in errors if not isinstance(e, ray.exceptions.RayTaskError)), errors[0])
+        raise failure(first, what) from first
+    return list(ray.get(list(refs)))
+
+
+def failed(done: Seq[Any]) -> list[Exception]:
+    """The errors among finished calls."""
+    import ray
+
+    errors: list[Exception] = []
+    for ref in done:
+        try:
+            ray.get(ref)
+        except ray.exceptions.RayError as e:
+            errors.append(e)
+    return errors
+
+
+def dead(servers: Seq[Any]) -> list[Exception]:
+    """The error of a server that is gone, or whose engine is; [] while all live or one is too busy to say."""
+    import ray
+
     try:
-        pending = list(refs)
-        while pending:
-            done, pending = ray.wait(pending, num_returns=len(pending), timeout=max(0.0, min(GLANCE, end - time.monotonic())))
-            ray.get(done)
-            if pending and time.monotonic() >= end:
-                raise stuck(what, seconds)
-            if pending and servers:
-                with contextlib.suppress(ray.exceptions.GetTimeoutError):
-                    ray.get([s.get_server_address.remote() for s in servers], timeout=GLANCE)
-        return list(ray.get(list(refs)))
+        states = ray.get([s.__ray_call__.remote(lambda server: bool(server.engine.errored)) for s in servers], timeout=GLANCE)
+    except ray.exceptions.GetTimeoutError:
+        return []
     except ray.exceptions.RayError as e:
-        raise failure(e, what) from e
+        return [e]
+    return [EngineFailure("a sampler's engine died")] if any(states) else []
 
 
 def stuck(what: str, seconds: float) -> EngineFailure:
@@ -141,8 +189,13 @@ MACHINE = {
     "OutOfMemoryError": "; see python -m experiments.estimate, policy.tokens_per_gpu, policy.offload",
     "CUDA out of memory": "; see python -m experiments.estimate, policy.tokens_per_gpu, policy.offload",
     "No available memory for the cache blocks": "; raise policy.memory_utilization",
+    "Free memory on device": "; raise policy.memory_utilization, or end what else is on the GPUs",
+    "Engine core initialization failed": "; its own words stand above",
     "CUDA error": "",
     "NCCL": "",
+    "DistBackendError": "",
+    "Connection closed by peer": "",
+    "Connection reset": "",
 }
 
 
@@ -150,6 +203,8 @@ def failure(error: Exception, what: str) -> Exception:
     """A Ray error of phase ``what`` as EngineFailure where a process, a node or a GPU failed; code's own errors as they are."""
     import ray
 
+    if isinstance(error, EngineFailure):
+        return EngineFailure(f"{what}: {error}")
     if not isinstance(error, ray.exceptions.RayTaskError):
         return EngineFailure(f"{what}: {explain(error)}")
     hint = next((hint for sign, hint in MACHINE.items() if sign in str(error)), None)
@@ -174,8 +229,8 @@ def last_words(logs: Path, count: int = 10) -> list[str]:
 def signals_kept_from_children() -> Iterator[None]:
     """Processes started within do not get SIGNALS, and this one's own handlers stay: Ray installs a SIGTERM handler of its own.
 
-    A scheduler signals every process of a job; workers must outlive the warning, so that the run can save itself. (Ray's workers let
-    SIGTERM through again; SIGUSR2 stays away from them.)
+    A scheduler signals every process of a job; workers must outlive the warning, so that the run can save itself. (Python's resource
+    tracker lets SIGTERM and SIGINT through again where vLLM or Ray use it; SIGUSR2 stays away.)
     """
     handlers = {number: signal.getsignal(number) for number in SIGNALS}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)

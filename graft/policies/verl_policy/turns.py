@@ -11,7 +11,6 @@ Phase = Literal["sampling", "training"]
 class Sleeper(Protocol):
     """A model as the turns see it. ``stale``: its sampler's weights are older than its own."""
 
-    name: str
     stale: bool
 
     def sleep(self) -> None: ...
@@ -22,22 +21,22 @@ class Turns:
     """Before a phase everyone who shares the GPUs puts the sampler to sleep, and one who samples wakes with fresh weights.
 
     Waking is bringing weights: verl frees a sleeping sampler's weights, so that nothing may be sampled between sleep and sync.
-    Without ``sleep`` every sampler keeps its memory, and only stale weights are brought. ``shared``: all models are on all GPUs.
+    Without ``sleep`` every sampler keeps its memory, and only stale weights are brought. ``shared``: all models are on all GPUs. Models
+    begin asleep, and are told apart by identity: a frozen copy has the name of its model.
     """
 
     def __init__(self, *, sleep: bool, shared: bool):
         self.sleep, self.shared = sleep, shared
-        self.awake: set[str] = set()
+        self.awake: list[Sleeper] = []
 
     def enter(self, policy: Sleeper, phase: Phase, everyone: Seq[Sleeper]) -> None:
-        """Give ``policy`` the memory of its GPUs for a phase."""
+        """Give ``policy`` the memory of its GPUs for a phase. ``everyone``: the models that have a sampler."""
         if self.sleep:
-            for other in everyone if self.shared else (policy,):
-                if other.name in self.awake and (phase == "training" or other is not policy):
+            for other in [m for m in self.awake if m is policy or (self.shared and m in everyone)]:
+                if phase == "training" or other is not policy or policy.stale:  # new weights go to a sampler that sleeps
                     other.sleep()
-                    self.awake.discard(other.name)
-        if phase == "sampling" and (policy.stale or (self.sleep and policy.name not in self.awake)):
-            if self.sleep and policy.name in self.awake:  # new weights go to a sampler that sleeps
-                policy.sleep()
+                    self.awake.remove(other)
+        if phase == "sampling" and (policy.stale or (self.sleep and policy not in self.awake)):
             policy.bring_weights()
-            self.awake.add(policy.name)
+            if self.sleep:
+                self.awake.append(policy)

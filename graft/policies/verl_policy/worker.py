@@ -97,8 +97,12 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     def sha256(self) -> str:
         """Hash of names, shapes and bytes of all parameters; that of a torch policy with the same weights."""
+        first = torch.distributed.get_rank() == 0
+        kept = sorted(
+            (name, w) for name, w in self.full() if first
+        )  # all gather, one keeps; names differ, so tensors are not compared
         digest = hashlib.sha256()
-        for name, w in sorted(((n, w) for n, w in self.full()), key=lambda item: item[0]):
+        for name, w in kept:
             digest.update(f"{name}{tuple(w.shape)}".encode())
             digest.update(w.contiguous().view(torch.uint8).numpy().tobytes())
         return digest.hexdigest()
