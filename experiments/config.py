@@ -22,6 +22,7 @@ from experiments.errors import UserError
 from experiments.recipe import chosen_models, recipes
 from experiments.run_record import differing_keys, fingerprint, run_name
 from experiments.sections import DataSection, Frozen, MethodSection, PairSection, PolicySection, ScaleSection
+from graft.policies.verl_policy.settings import VerlSettings
 
 # Where the data lie and in which edition: no deviation from a scale that leaves it open, and never mixed within a table.
 WHERE = ("data.root", "data.golds", "data.pins")
@@ -56,6 +57,25 @@ class Config(Frozen):
                 f"policy verl samples with vLLM, whose log-probs at top_p={t.top_p} are not those of training; "
                 "use scale.training.top_p=1, or peer_logprobs=recomputed and old_logprobs=recomputed"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _shares(self) -> Config:
+        """Lengths and GPUs as the verl policy itself would refuse them, before anything is written."""
+        if self.policy.engine == "verl":
+            t = self.scale.training
+            settings = VerlSettings(
+                t.max_prompt_tokens,
+                t.max_response_tokens,
+                t.temperature,
+                t.precision,
+                **self.policy.model_dump(exclude={"engine"}),
+            )
+            joint = self.method.name != "base" and self.method.build().joint
+            try:
+                settings.gpus_of_a_model(len(self.pair.models) if joint else 1)
+            except ValueError as e:
+                raise ValueError(f"policy: {e}") from e
         return self
 
     @model_validator(mode="after")

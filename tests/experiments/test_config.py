@@ -198,6 +198,9 @@ def test_where_the_data_lie_is_no_deviation(tmp_path):
         (["scale.training.top_p=0.9"], "log-probs at top_p=0.9 are not those of training"),
         (["scale.training.old_logprobs=sampler", "scale.training.peer_logprobs=recomputed"], "set old_logprobs=recomputed, too"),
         (["policy.tokens_per_gpu=0"], "policy.verl.tokens_per_gpu"),
+        (["policy.tokens_per_gpu=1000"], "tokens_per_gpu=1000 holds no sequence of 6144 tokens"),
+        (["policy.gpus=3"], "tensor_parallel=2 does not divide a model's 3 GPUs evenly"),
+        (["policy.layout=side_by_side", "group=all"], "4 GPUs cannot be shared evenly by 3 models"),
         (["policy.decode_rows=4"], "decode_rows"),
     ],
 )
