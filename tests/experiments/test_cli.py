@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.experiments.smoke import TINY, only_run, run
+from tests.experiments.smoke import TINY, only_run, run, run_cold
 
 MISTAKES = {
     "unknown key": (("method.gamma=1",), "gamma"),
@@ -73,13 +73,14 @@ def test_evaluate_a_base_model_by_name_and_by_directory(tmp_path):
     from experiments.tiny import PACKAGED
 
     small = ("scale=smoke", "scale.evaluation.samples=1", "scale.evaluation.seeds=[5]", f"runs_root={tmp_path}")
-    assert run("experiments.evaluate", "model=tiny-qwen3", *small, "experiment=a").returncode == 0
+    assert run_cold("experiments.evaluate", "model=tiny-qwen3", *small, "experiment=a").returncode == 0
     directory = run("experiments.evaluate", f"model={PACKAGED / 'tiny-qwen3'}", *small, "experiment=b")
     assert directory.returncode == 0, directory.stderr
     by_name, by_directory = (next(tmp_path.glob(f"{e}/*/eval/tiny-qwen3/arith-heldout/run0.jsonl")).read_bytes() for e in "ab")
     assert by_name == by_directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "says"), [((), "what to evaluate"), (("run=nowhere",), "nowhere")])
 def test_evaluate_without_a_subject(args, says):
     done = run("experiments.evaluate", *args)

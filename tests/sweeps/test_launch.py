@@ -13,7 +13,7 @@ import pytest
 
 from experiments.run_record import RunRecord
 from sweeps.cells import cells, load_spec, unique_runs
-from tests.experiments.smoke import run
+from tests.experiments.smoke import run, run_cold
 
 pytestmark = pytest.mark.slow
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
     root = tmp_path_factory.mktemp("table8")
-    done = run("sweeps", "launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
+    done = run_cold("sweeps", "launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
     assert done.returncode == 0, done.stdout + done.stderr
     return root
 
@@ -41,7 +41,7 @@ def test_every_run_is_done_and_traceable(place):
 
 def analysed(place, table: str) -> list[dict[str, str]]:
     """The CSV of a table, written together with its other two forms."""
-    made = run("analysis", table, "--scale", "smoke", "--out", "reports", cwd=place)
+    made = run_cold("analysis", table, "--scale", "smoke", "--out", "reports", cwd=place)
     assert made.returncode == 0, made.stderr
     assert "claims nothing" in made.stdout
     assert all((place / "reports" / "smoke" / f"{table}.{kind}").stat().st_size > 0 for kind in ("md", "tex"))
@@ -76,7 +76,7 @@ def test_table9_and_exchange_read_the_metrics_of_graft(place):
     assert all(0 <= float(r["value"]) <= 100 and r["steps"] == "3" for r in full)
     assert not any(r["value"] for r in rows if r["row"] != "peer_last")
     (path,) = place.glob("runs/paper/graft-1-smoke-s0-*")
-    made = run("analysis", "exchange", "--run", str(path), "--format", "csv", cwd=place)
+    made = run_cold("analysis", "exchange", "--run", str(path), "--format", "csv", cwd=place)
     assert made.returncode == 0, made.stderr
     directions = [r for r in csv.DictReader(made.stdout.splitlines()) if not r["reason"]]
     assert [(r["source"], r["steps"]) for r in directions] == [("tiny-qwen3", "3"), ("tiny-smollm3", "3")]
