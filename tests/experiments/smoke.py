@@ -97,6 +97,16 @@ def whole_run(factory: pytest.TempPathFactory) -> Path:
     return only_run(made_once(factory, "whole", make))
 
 
+def table8(factory: pytest.TempPathFactory) -> Path:
+    """A folder in which table 8 was launched at smoke scale: runs/paper/ with runs of every kind, untouched, independent, joint."""
+
+    def make(root: Path) -> None:
+        done = run_cold("sweeps", "launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    return made_once(factory, "table8", make)
+
+
 def fresh_copy(whole: Path, root: Path, **options: object) -> Path:
     """The frozen run without anything that a process wrote into it; ``options`` are other ones than the whole run's."""
     path = root / whole.name
