@@ -38,6 +38,16 @@ def test_mistakes_exit_with_2_and_write_nothing(name, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("given", ["dry_run=true", "method.n=1"])
+def test_a_forked_command_says_what_a_cold_one_says(given, tmp_path):
+    """Most commands here are forked from a process that has imported everything; a user's are not."""
+    args = ("experiments.train", "pair=2", "scale=smoke", given, f"runs_root={tmp_path / 'runs'}")
+    forked, cold = run(*args), run_cold(*args)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (cold.returncode, cold.stdout, cold.stderr)
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
 def test_dry_run_prints_the_recipe_and_writes_nothing(tmp_path):
     done = run("experiments.train", "method=graft", "pair=2", "scale=paper", "dry_run=true", f"runs_root={tmp_path / 'runs'}")
     assert done.returncode == 0, done.stderr
