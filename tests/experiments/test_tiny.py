@@ -128,12 +128,12 @@ def test_each_pair_of_stand_ins_is_complementary_in_both_directions():
     assert len(strong["tiny-smollm3"] & strong["tiny-qwen3"]) < len(strong["tiny-smollm3"] & strong["tiny-llama"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("recipe", build.RECIPES, ids=lambda r: r.name)
 def test_packaged_tokenizer_is_what_the_recipe_builds(recipe, codecs):
     assert build.build_tokenizer(recipe).backend_tokenizer.to_str() == codecs[recipe.name].tokenizer.backend_tokenizer.to_str()
 
 
+@pytest.mark.slow
 def test_building_is_repeatable(tmp_path):
     for out in ("one", "two"):
         assert main(["--out", str(tmp_path / out), "--steps", "1", "--only", "tiny-llama"]) == 0

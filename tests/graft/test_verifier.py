@@ -380,7 +380,6 @@ if __name__ == "__main__":
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_works_in_the_worker_process_of_a_framework(tmp_path):
     """As Ray and its like run rewards: in a spawned or forked process without a terminal, off the main thread."""
     script = tmp_path / "framework.py"
@@ -399,6 +398,7 @@ def test_works_in_the_worker_process_of_a_framework(tmp_path):
     assert done.stdout.splitlines() == [f"{m} ['equal', 'different', 'boxed missing']" for m in ("spawn", "forkserver", "fork")]
 
 
+@pytest.mark.slow
 def test_works_in_a_process_forked_while_another_thread_asks():
     with Verifier(timeout_s=2.0) as v:
         v.verify("q", boxed("{q}"))
@@ -418,7 +418,6 @@ def test_works_in_a_process_forked_while_another_thread_asks():
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_close_leaves_no_process_and_no_descriptor():
     v = Verifier()
     before = len(os.listdir("/proc/self/fd"))
@@ -431,6 +430,7 @@ def test_close_leaves_no_process_and_no_descriptor():
     v.close()
 
 
+@pytest.mark.slow
 def test_verifier_dropped_without_close_leaves_no_process():
     v = Verifier()
     v.verify("a_1", boxed("b_1"))
