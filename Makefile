@@ -108,10 +108,10 @@ lint: $(STAMP) ## format, lint, types, import contracts
 	$(VENV)/bin/lint-imports
 
 check: lint ## lint and the quick tests
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile -m "not slow"
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder -m "not slow"
 
 test: $(STAMP) ## all tests
-	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 SLURM_TESTS ?= require
 slurm-test: $(STAMP) ## the tests against a real Slurm on this machine (Debian; installs and starts it as root) [SLURM_TESTS=1: skip where it cannot be had]

@@ -57,7 +57,9 @@ def check_layout(figure: Figure) -> None:
         assert not any(panel.padded(-1).overlaps(other.padded(-1)) for other in apart)
 
 
-@pytest.mark.parametrize("name", sorted(PRINTED_SIZES))
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "figure1" else pytest.mark.slow) for name in sorted(PRINTED_SIZES)]
+)
 def test_printed_figures(name: str, tmp_path: Path, capsys):
     assert main([name, "--source", "reported", "--out", str(tmp_path)]) == 0
     pdf, png, table = (tmp_path / "reported" / f"{name}.{suffix}" for suffix in ("pdf", "png", "csv"))

@@ -203,6 +203,7 @@ def test_costs_are_those_of_the_ledger(site):
     ]
 
 
+@pytest.mark.slow
 def test_equal_records_in_any_order_give_equal_bytes(site, tmp_path: Path, monkeypatch):
     runs, paper, page = site
     monkeypatch.setattr(gather, "open_runs", lambda root, real=gather.open_runs: real(root)[::-1])

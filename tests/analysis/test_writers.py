@@ -221,10 +221,10 @@ def test_user_errors_exit_2_without_traceback(specs: Path, capsys):
     ("name", "style", "value"),
     [
         ("table2", "term", "37.06"),
-        ("table2", "md", "28.70"),
-        ("table7", "tex", "37.06"),
-        ("table8", "csv", "28.97"),
-        ("table9", "term", "97.6"),
+        pytest.param("table2", "md", "28.70", marks=pytest.mark.slow),
+        pytest.param("table7", "tex", "37.06", marks=pytest.mark.slow),
+        pytest.param("table8", "csv", "28.97", marks=pytest.mark.slow),
+        pytest.param("table9", "term", "97.6", marks=pytest.mark.slow),
     ],
 )
 def test_module_prints_the_papers_table_in_a_plain_locale(name: str, style: str, value: str):

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.experiments.smoke import TINY, only_run, run
+from tests.experiments.smoke import TINY, only_run, run, run_cold
 
 MISTAKES = {
     "unknown key": (("method.gamma=1",), "gamma"),
@@ -34,6 +34,16 @@ def test_mistakes_exit_with_2_and_write_nothing(name, tmp_path):
     assert says in done.stderr
     assert done.stderr.startswith("error: ")
     assert "Traceback" not in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["dry_run=true", "method.n=1"])
+def test_a_forked_command_says_what_a_cold_one_says(given, tmp_path):
+    """Most commands here are forked from a process that has imported everything; a user's are not."""
+    args = ("experiments.train", "pair=2", "scale=smoke", given, f"runs_root={tmp_path / 'runs'}")
+    forked, cold = run(*args), run_cold(*args)
+    assert (forked.returncode, forked.stdout, forked.stderr) == (cold.returncode, cold.stdout, cold.stderr)
     assert not (tmp_path / "runs").exists()
 
 
@@ -73,13 +83,14 @@ def test_evaluate_a_base_model_by_name_and_by_directory(tmp_path):
     from experiments.tiny import PACKAGED
 
     small = ("scale=smoke", "scale.evaluation.samples=1", "scale.evaluation.seeds=[5]", f"runs_root={tmp_path}")
-    assert run("experiments.evaluate", "model=tiny-qwen3", *small, "experiment=a").returncode == 0
+    assert run_cold("experiments.evaluate", "model=tiny-qwen3", *small, "experiment=a").returncode == 0
     directory = run("experiments.evaluate", f"model={PACKAGED / 'tiny-qwen3'}", *small, "experiment=b")
     assert directory.returncode == 0, directory.stderr
     by_name, by_directory = (next(tmp_path.glob(f"{e}/*/eval/tiny-qwen3/arith-heldout/run0.jsonl")).read_bytes() for e in "ab")
     assert by_name == by_directory
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("args", "says"), [((), "what to evaluate"), (("run=nowhere",), "nowhere")])
 def test_evaluate_without_a_subject(args, says):
     done = run("experiments.evaluate", *args)

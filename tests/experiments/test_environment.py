@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import subprocess
+import time
 
 import pytest
 
 from experiments.errors import RecordUnwritable, UserError, environment_failure
-from experiments.files import write_json
 from experiments.run_record import RunRecord
-from tests.experiments.smoke import TINY, only_run, results, run
+from tests.experiments.smoke import fresh_copy, results, run, start, whole_run
 
 
 def test_what_is_the_machines_and_what_is_the_runs_own():
@@ -100,15 +101,9 @@ def test_status_that_cannot_be_written_is_not_the_runs_error(small_disk):
     assert record.status()["state"] == "prepared"
 
 
-ARGS = ("method=graft", "pair=1", *TINY, "checkpoint_every=1")
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    root = tmp_path_factory.mktemp("whole")
-    done = run("experiments.train", *ARGS, f"runs_root={root}")
-    assert done.returncode == 0, done.stderr
-    return only_run(root)
+    return whole_run(tmp_path_factory)
 
 
 @pytest.mark.slow
@@ -118,11 +113,7 @@ def whole(tmp_path_factory):
     ids=["at the first file", "in the attempt's reserve", "in the log of a step", "in a checkpoint"],
 )
 def test_full_disk_in_mid_run_and_resumed_is_byte_identical(leave, whole, small_disk):
-    path = small_disk / whole.name
-    path.mkdir()
-    for name in ("run.json", "options.json"):
-        (path / name).write_bytes((whole / name).read_bytes())
-    write_json(path / "status.json", {"state": "prepared", "attempt": 0, "step": 0, "steps": None, "reason": None})
+    path = fresh_copy(whole, small_disk, checkpoint_every=1)
     record = RunRecord.open(path)
     if leave != 1_000_000:  # a run that had come somewhere; the other one fills up by itself
         assert run_until_checkpoint(path)
@@ -145,12 +136,7 @@ def test_full_disk_in_mid_run_and_resumed_is_byte_identical(leave, whole, small_
 
 def run_until_checkpoint(path):
     """Interrupt the run after its first checkpoint."""
-    import signal
-    import time
-
-    from tests.experiments.smoke import command, environment
-
-    process = subprocess.Popen(command("experiments.job", str(path)), env=environment(), stdout=subprocess.DEVNULL)
+    process = start("experiments.job", str(path))
     while process.poll() is None and not any(path.glob("checkpoints/step-*")):
         time.sleep(0.005)
     process.send_signal(signal.SIGUSR2)

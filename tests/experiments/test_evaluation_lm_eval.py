@@ -24,7 +24,7 @@ from experiments.run_record import read_jsonl
 from experiments.tiny import PACKAGED
 from graft.retokenize import TextCodec
 from graft.types import Prompt
-from tests.experiments.smoke import only_run, run
+from tests.experiments.smoke import only_run, run_cold as run
 
 needs_lm_eval = pytest.mark.skipif(
     importlib.util.find_spec("lm_eval") is None, reason="lm-eval is not installed here (pip install -r requirements/eval.txt)"

@@ -11,32 +11,17 @@ import time
 
 import pytest
 
-from experiments.files import write_json
 from experiments.interruption import impatient
 from experiments.run_record import RunRecord, read_jsonl
-from tests.experiments.smoke import ROOT, TINY, command, environment, only_run, results, run
+from tests.experiments.smoke import ROOT, WHOLE, command, environment, fresh_copy, only_run, results, run, start, whole_run
 
 # A checkpoint would come every fourth step only, so one at another step is the interruption's own.
-ARGS = ("method=graft", "pair=1", *TINY, "checkpoint_every=4")
+EVERY = 4
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An undisturbed run."""
-    root = tmp_path_factory.mktemp("whole")
-    done = run("experiments.train", *ARGS, f"runs_root={root}")
-    assert done.returncode == 0, done.stderr
-    return only_run(root)
-
-
-def fresh_copy(whole, root):
-    """The frozen run without anything that a process wrote into it."""
-    path = root / whole.name
-    path.mkdir()
-    for name in ("run.json", "options.json"):
-        (path / name).write_bytes((whole / name).read_bytes())
-    write_json(path / "status.json", {"state": "prepared", "attempt": 0, "step": 0, "steps": None, "reason": None})
-    return path
+    return whole_run(tmp_path_factory)
 
 
 def rows(path):
@@ -44,25 +29,23 @@ def rows(path):
     return file.read_bytes().count(b"\n") if file.exists() else 0
 
 
-def signal_job(path, number, reached, **environ):
+def signal_job(path, number, reached, *, cold=False):
     """Start experiments.job on a run, send ``number`` to its process group once ``reached()``, and return its exit code.
 
-    The group includes the verifier's process, as a scheduler's signal does.
+    The group includes the verifier's process, as a scheduler's signal does. ``cold``: from an interpreter that has yet to import.
     """
-    log = open(path / "job.log", "ab")
-    process = subprocess.Popen(
-        command("experiments.job", str(path)),
-        cwd=ROOT,
-        env=environment() | environ,
-        stdout=log,
-        stderr=log,
-        start_new_session=True,
-    )
+    log = path / "job.log"
+    if cold:
+        with open(log, "ab") as f:
+            job = command("experiments.job", str(path))
+            process = subprocess.Popen(job, cwd=ROOT, env=environment(), stdout=f, stderr=f, start_new_session=True)
+    else:
+        process = start("experiments.job", str(path), output=log, new_session=True)
     deadline = time.monotonic() + 240
     while process.poll() is None and not reached():
         assert time.monotonic() < deadline
         time.sleep(0.002)
-    assert process.poll() is None, (path / "job.log").read_text()
+    assert process.poll() is None, log.read_text()
     os.killpg(process.pid, number)
     return process.wait(timeout=120)
 
@@ -76,7 +59,7 @@ def trajectories(path):
     ("number", "steps"), [(signal.SIGUSR2, (1, 3)), (signal.SIGTERM, (2, 6)), (signal.SIGINT, (4, 5))], ids=lambda v: str(v)
 )
 def test_interrupted_twice_and_resumed_is_byte_identical(number, steps, whole, tmp_path):
-    path = fresh_copy(whole, tmp_path)
+    path = fresh_copy(whole, tmp_path, checkpoint_every=EVERY)
     for k, step in enumerate(steps, 1):
         assert signal_job(path, number, lambda step=step: rows(path) >= step) == 128 + number
         record = RunRecord.open(path)
@@ -103,7 +86,7 @@ def test_interrupted_twice_and_resumed_is_byte_identical(number, steps, whole, t
 @pytest.mark.slow
 def test_interrupted_in_a_validation_leaves_it_to_the_next_attempt(whole, tmp_path):
     """A signal while step 2 is on disk and its validation is not: the checkpoint comes before the validation."""
-    path = fresh_copy(whole, tmp_path)
+    path = fresh_copy(whole, tmp_path, checkpoint_every=EVERY)
     # The trajectory part precedes the metrics row, and the validation of step 2 follows both.
     assert signal_job(path, signal.SIGUSR2, lambda: (path / "trajectories" / "step-000002.parquet").exists()) == 140
     (checkpoint,) = (path / "checkpoints").iterdir()
@@ -118,8 +101,8 @@ def test_interrupted_in_a_validation_leaves_it_to_the_next_attempt(whole, tmp_pa
 
 @pytest.mark.slow
 def test_interrupted_before_the_first_step_and_in_evaluation(whole, tmp_path):
-    path = fresh_copy(whole, tmp_path)
-    assert signal_job(path, signal.SIGUSR2, lambda: (path / "attempts" / "1" / "start.json").exists()) == 140
+    path = fresh_copy(whole, tmp_path, checkpoint_every=EVERY)
+    assert signal_job(path, signal.SIGUSR2, lambda: (path / "attempts" / "1" / "start.json").exists(), cold=True) == 140
     # The attempt is on record before the run looks for signals the first time; a little later everything is loaded.
     assert RunRecord.open(path).status()["reason"] in ("SIGUSR2 at its start", "SIGUSR2 at step 0")
     assert signal_job(path, signal.SIGUSR2, lambda: any(path.glob("eval/*/*/run0.jsonl"))) == 140
@@ -137,28 +120,23 @@ def test_interrupted_before_the_first_step_and_in_evaluation(whole, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_on_the_hydra_command_line(tmp_path):
-    process = subprocess.Popen(
-        command("experiments.train", *ARGS, f"runs_root={tmp_path}"),
-        cwd=ROOT,
-        env=environment(),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    said = tmp_path / "said"
+    process = start("experiments.train", *WHOLE, f"runs_root={tmp_path}", output=said)
     while process.poll() is None and not list(tmp_path.glob("*/*/metrics.jsonl")):
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
-    _, stderr = process.communicate(timeout=120)
-    assert process.returncode == 130, stderr
+    code, stderr = process.wait(timeout=120), said.read_text()
+    assert code == 130, stderr
     assert "Traceback" not in stderr
     assert RunRecord.open(only_run(tmp_path)).status()["state"] == "interrupted"
 
 
 @pytest.mark.slow
 def test_an_interruption_keeps_the_next_run_from_starting(whole, tmp_path):
-    first, second = (fresh_copy(whole, tmp_path / name) for name in ("a", "b") if not (tmp_path / name).mkdir())
-    process = subprocess.Popen(
-        command("experiments.job", str(first), str(second)), cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL
+    first, second = (
+        fresh_copy(whole, tmp_path / name, checkpoint_every=EVERY) for name in ("a", "b") if not (tmp_path / name).mkdir()
     )
+    process = start("experiments.job", str(first), str(second))
     while process.poll() is None and not rows(first):
         time.sleep(0.01)
     process.terminate()

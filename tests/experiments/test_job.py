@@ -19,7 +19,7 @@ from experiments.progress import Display
 from experiments.requeue import Leaving
 from experiments.run_record import RunRecord, code_version
 from graft.policies.base import EngineFailure
-from tests.experiments.smoke import ROOT, TINY, environment, run
+from tests.experiments.smoke import ROOT, TINY, environment, run, run_cold
 
 
 def options(tmp_path, **changes):
@@ -188,7 +188,7 @@ def test_a_queued_element_runs_as_it_was_frozen_stage_by_stage(tmp_path):
 
 @pytest.mark.parametrize("args", [(), ("x", "--batch", "b", "--element", "0"), ("x", "--element", "0"), ("--element", "1")])
 def test_impossible_calls(args):
-    done = run("experiments.job", *args)
+    done = run_cold("experiments.job", *args)
     assert done.returncode == 2
     assert "give run directories, or --batch" in done.stderr
 
@@ -198,7 +198,7 @@ def test_the_worst_code_of_several_runs(tmp_path):
     broken = make(tmp_path)
     (broken.path / "options.json").write_text("{")
     for order in ((tmp_path / "none", broken.path), (broken.path, tmp_path / "none")):
-        done = run("experiments.job", *map(str, order))
+        done = run_cold("experiments.job", *map(str, order))
         assert done.returncode == 2
         assert "not a run directory" in done.stderr
         assert "options.json: not JSON" in done.stderr

@@ -10,19 +10,14 @@ import pytest
 
 from experiments.run_record import RunRecord, read_jsonl
 from graft import trajectories
-from tests.experiments.smoke import TINY, kill_when, only_run, results, run
+from tests.experiments.smoke import TINY, WHOLE, kill_when, only_run, results, run, run_cold, whole_run
 
 pytestmark = pytest.mark.slow
-ARGS = ("method=graft", "pair=1", *TINY)
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    """An uninterrupted run."""
-    root = tmp_path_factory.mktemp("whole")
-    done = run("experiments.train", *ARGS, f"runs_root={root}")
-    assert done.returncode == 0, done.stderr
-    return only_run(root)
+    return whole_run(tmp_path_factory)
 
 
 def metrics_rows(root):
@@ -59,7 +54,7 @@ KILLS = {
 
 @pytest.mark.parametrize("moment", KILLS)
 def test_killed_and_resumed_is_byte_identical(moment, whole, tmp_path):
-    args = (*ARGS, f"runs_root={tmp_path}")
+    args = (*WHOLE, f"runs_root={tmp_path}")
     assert kill_when(args, lambda: KILLS[moment](tmp_path)), "the run ended before it could be killed"
     killed = RunRecord.open(only_run(tmp_path))
     assert not killed.done
@@ -71,7 +66,7 @@ def test_killed_and_resumed_is_byte_identical(moment, whole, tmp_path):
 
 
 def test_two_kills_in_a_row_across_the_epoch_boundary(whole, tmp_path):
-    args = (*ARGS, "checkpoint_every=3", f"runs_root={tmp_path}")  # a checkpoint every 3 steps, killed again after it
+    args = (*WHOLE, "checkpoint_every=3", f"runs_root={tmp_path}")  # a checkpoint every 3 steps, killed again after it
     for rows in (3, 6):
         assert kill_when(args, lambda rows=rows: metrics_rows(tmp_path) >= rows)
     assert run("experiments.train", *args).returncode == 0
@@ -83,7 +78,7 @@ def test_two_kills_in_a_row_across_the_epoch_boundary(whole, tmp_path):
 def test_a_window_over_past_steps_survives_a_kill(tmp_path):
     """HACPO compares capabilities over five steps and holds a frozen reference policy: both must come back after a kill."""
     args = ("method=hacpo", "pair=1", *TINY, "method.minibatches=2", "scale.evaluation.seeds=[5]")
-    once = run("experiments.train", *args, f"runs_root={tmp_path / 'once'}")
+    once = run_cold("experiments.train", *args, f"runs_root={tmp_path / 'once'}")
     assert once.returncode == 0, once.stderr
     killed = tmp_path / "killed"
     assert kill_when((*args, f"runs_root={killed}"), lambda: metrics_rows(killed) >= 5)
@@ -95,7 +90,7 @@ def test_a_window_over_past_steps_survives_a_kill(tmp_path):
 
 
 def test_torn_tail_and_rows_after_the_checkpoint_are_repeated(whole, tmp_path):
-    args = (*ARGS, f"runs_root={tmp_path}")
+    args = (*WHOLE, f"runs_root={tmp_path}")
     assert kill_when(args, lambda: metrics_rows(tmp_path) >= 3)
     with open(only_run(tmp_path) / "metrics.jsonl", "ab") as f:
         f.write(b'{"step": 99, "mod')
@@ -105,16 +100,18 @@ def test_torn_tail_and_rows_after_the_checkpoint_are_repeated(whole, tmp_path):
 
 def test_finished_run_is_reused(whole, tmp_path):
     before = results(whole)
-    again = run("experiments.train", *ARGS, f"runs_root={whole.parents[1]}")
+    path = tmp_path / whole.parent.name / whole.name
+    shutil.copytree(whole, path)
+    again = run("experiments.train", *WHOLE, f"runs_root={tmp_path}")
     assert again.returncode == 0
     assert "reused" in again.stdout
-    assert results(whole) == before
-    (attempt,) = RunRecord.open(whole).attempts()  # training and evaluation of the first call; none was added
+    assert results(path) == before
+    (attempt,) = RunRecord.open(path).attempts()  # training and evaluation of the first call; none was added
     assert attempt.reason == "done"
     names = {"start", "devices", "startup", "memory", "evaluation", "end"}
     assert {f.name for f in attempt.path.iterdir()} == {"steps.jsonl", *(f"{n}.json" for n in names)}
     # The ledger adds up: loading, steps and evaluation are the attempt's wall-clock time, but for what closing takes.
-    ledger = json.loads((whole / "compute.json").read_text())
+    ledger = json.loads((path / "compute.json").read_text())
     timed = ledger["startup_seconds"] + sum(ledger["phases"].values()) + ledger["evaluation_seconds"]
     wall = json.loads((attempt.path / "end.json").read_text())["seconds"]
     assert timed == pytest.approx(wall, rel=0.02, abs=0.5)
@@ -133,7 +130,7 @@ def test_missing_sample_is_never_done(whole, tmp_path):
 
 
 def test_resume_must_needs_a_checkpoint(tmp_path):
-    refused = run("experiments.train", *ARGS, "resume=must", f"runs_root={tmp_path}")
+    refused = run("experiments.train", *WHOLE, "resume=must", f"runs_root={tmp_path}")
     assert refused.returncode == 2
     assert "complete checkpoint" in refused.stderr
     assert "Traceback" not in refused.stderr

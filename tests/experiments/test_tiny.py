@@ -133,6 +133,7 @@ def test_packaged_tokenizer_is_what_the_recipe_builds(recipe, codecs):
     assert build.build_tokenizer(recipe).backend_tokenizer.to_str() == codecs[recipe.name].tokenizer.backend_tokenizer.to_str()
 
 
+@pytest.mark.slow
 def test_building_is_repeatable(tmp_path):
     for out in ("one", "two"):
         assert main(["--out", str(tmp_path / out), "--steps", "1", "--only", "tiny-llama"]) == 0

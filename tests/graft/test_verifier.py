@@ -231,6 +231,7 @@ def test_worker_killed_between_questions_is_replaced_unseen(verifier):
     assert verifier.verify(r"\sqrt{4}", boxed("2")).correct
 
 
+@pytest.mark.slow
 def test_worker_that_dies_while_judging_is_said_so_and_not_remembered():
     with Verifier(timeout_s=1.5) as v:
         v.verify("a", boxed("{a}"))
@@ -312,6 +313,7 @@ def test_repeated_pairs_are_judged_once_and_counted():
         assert v.cache_hits == 2
 
 
+@pytest.mark.slow
 def test_several_workers_keep_the_order():
     pairs = [(f"x_1+{i}", boxed(f"{i if i % 3 else i + 1}+x_1")) for i in range(24)]
     with Verifier(workers=2) as v:
@@ -335,6 +337,7 @@ def test_threads_get_their_own_verdicts(verifier):
     assert seen == {i: [i == j for j in range(4)] for i in range(4)}
 
 
+@pytest.mark.slow
 def test_hanging_answer_of_another_thread_delays_nobody_else():
     with Verifier(workers=2, timeout_s=3.0) as v:
         v.verify_many([("x_1", boxed(f"x_{i}")) for i in range(2, 9)])
@@ -376,6 +379,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_works_in_the_worker_process_of_a_framework(tmp_path):
     """As Ray and its like run rewards: in a spawned or forked process without a terminal, off the main thread."""
     script = tmp_path / "framework.py"
@@ -394,6 +398,7 @@ def test_works_in_the_worker_process_of_a_framework(tmp_path):
     assert done.stdout.splitlines() == [f"{m} ['equal', 'different', 'boxed missing']" for m in ("spawn", "forkserver", "fork")]
 
 
+@pytest.mark.slow
 def test_works_in_a_process_forked_while_another_thread_asks():
     with Verifier(timeout_s=2.0) as v:
         v.verify("q", boxed("{q}"))
@@ -412,6 +417,7 @@ def test_works_in_a_process_forked_while_another_thread_asks():
         assert v.verify("x+2", boxed("2+x")).correct
 
 
+@pytest.mark.slow
 def test_close_leaves_no_process_and_no_descriptor():
     v = Verifier()
     before = len(os.listdir("/proc/self/fd"))
@@ -424,6 +430,7 @@ def test_close_leaves_no_process_and_no_descriptor():
     v.close()
 
 
+@pytest.mark.slow
 def test_verifier_dropped_without_close_leaves_no_process():
     v = Verifier()
     v.verify("a_1", boxed("b_1"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import combinations
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ from graft.methods import METHODS
 from graft.policies.torch_policy import TorchPolicy, TorchSettings
 from graft.retokenize import Sender
 from graft.stored import Log, LogPeer
-from graft.types import OptimiserSettings, SamplingSettings
+from graft.types import Group, OptimiserSettings, Prompt, SamplingSettings, StepKey
 from graft.verifier import Verifier
 
 NAMES = ("tiny-smollm3", "tiny-qwen3")
@@ -30,9 +32,21 @@ FLOOR = 0.93  # high enough to drop successes as well as failures in two steps
 Outcome = tuple[dict[str, str], list[dict]]
 
 
+class Remembering(TorchPolicy):
+    """Samples once what several methods ask of the same weights: a step's first rollouts are those of the untouched models."""
+
+    sampled: ClassVar[dict[tuple, tuple[Group, ...]]] = {}
+
+    def generate(self, prompts: Sequence[Prompt], *, n: int, key: StepKey, sampling: SamplingSettings) -> tuple[Group, ...]:
+        asked = (self.name, self.weights_sha256(), tuple(prompts), n, key, sampling)
+        if asked not in self.sampled:
+            self.sampled[asked] = super().generate(prompts, n=n, key=key, sampling=sampling)
+        return self.sampled[asked]
+
+
 def policy(name: str) -> TorchPolicy:
     optimiser = OptimiserSettings(1.5e-4, 0.9, 0.95, 0.0, 1.0)
-    return TorchPolicy(name, Path(resolve_model_path(f"package:{name}")), TorchSettings(64, LIMIT), optimiser)
+    return Remembering(name, Path(resolve_model_path(f"package:{name}")), TorchSettings(64, LIMIT), optimiser)
 
 
 def settings_of(method: Method) -> LoopSettings:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import os
-import subprocess
-import sys
+import shutil
 from pathlib import Path
 
 import nbformat
 import pytest
+
+from tests.experiments.smoke import table8
 
 PROJECT = Path(__file__).resolve().parents[2]
 FOLDER = PROJECT / "notebooks"
@@ -59,26 +59,11 @@ def test_notebooks_import_the_project_and_define_no_analysis(name: str):
 @pytest.fixture(scope="module")
 def smoke(tmp_path_factory) -> Path:
     """Runs of GRPO (both models) and GRAFT at scale smoke."""
-    where = tmp_path_factory.mktemp("smoke")
-    command = [
-        sys.executable,
-        "-m",
-        "sweeps",
-        "launch",
-        "table2",
-        "--scale",
-        "smoke",
-        "--rows",
-        "grpo_n8",
-        "full",
-        "--jobs",
-        "1",
-        "--wait",
-    ]
-    subprocess.run(
-        command, cwd=where, env=os.environ | {"PYTHONPATH": str(PROJECT)}, check=True, capture_output=True, timeout=600
-    )
-    return where / "runs"
+    where = tmp_path_factory.mktemp("smoke") / "runs"
+    made = table8(tmp_path_factory) / "runs" / "paper"
+    for run in (p for kind in ("grpo-*", "graft-1-*") for p in made.glob(kind)):
+        shutil.copytree(run, where / "paper" / run.name)
+    return where
 
 
 @pytest.fixture

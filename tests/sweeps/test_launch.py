@@ -13,17 +13,14 @@ import pytest
 
 from experiments.run_record import RunRecord
 from sweeps.cells import cells, load_spec, unique_runs
-from tests.experiments.smoke import run
+from tests.experiments.smoke import run, run_cold, table8
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory):
-    root = tmp_path_factory.mktemp("table8")
-    done = run("sweeps", "launch", "table8", "--scale", "smoke", "--jobs", "2", cwd=root)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return root
+    return table8(tmp_path_factory)
 
 
 def test_every_run_is_done_and_traceable(place):
@@ -41,7 +38,7 @@ def test_every_run_is_done_and_traceable(place):
 
 def analysed(place, table: str) -> list[dict[str, str]]:
     """The CSV of a table, written together with its other two forms."""
-    made = run("analysis", table, "--scale", "smoke", "--out", "reports", cwd=place)
+    made = run_cold("analysis", table, "--scale", "smoke", "--out", "reports", cwd=place)
     assert made.returncode == 0, made.stderr
     assert "claims nothing" in made.stdout
     assert all((place / "reports" / "smoke" / f"{table}.{kind}").stat().st_size > 0 for kind in ("md", "tex"))
@@ -49,8 +46,13 @@ def analysed(place, table: str) -> list[dict[str, str]]:
         return list(csv.DictReader(f))
 
 
-def test_table8_has_a_number_in_every_cell(place):
-    rows = analysed(place, "table8")
+@pytest.fixture(scope="module")
+def eight(place):
+    return analysed(place, "table8")
+
+
+def test_table8_has_a_number_in_every_cell(eight):
+    rows = eight
     assert list(rows[0]) == "row,receiver,benchmark,mean,std,n,N,delta,reported_mean,reported_std,reported_delta".split(",")
     assert len(rows) == 9 * 2 * 6
     assert all(r["mean"] and r["n"] == r["N"] == "2" for r in rows)
@@ -59,11 +61,11 @@ def test_table8_has_a_number_in_every_cell(place):
 
 
 @pytest.mark.parametrize("table", ["table2", "table7"])
-def test_tables_that_share_runs_show_their_numbers_and_list_the_rest(place, table):
-    eight = {(r["row"], r["receiver"]): r["mean"] for r in analysed(place, "table8") if r["benchmark"] == "average"}
+def test_tables_that_share_runs_show_their_numbers_and_list_the_rest(place, eight, table):
+    known = {(r["row"], r["receiver"]): r["mean"] for r in eight if r["benchmark"] == "average"}
     rows = [r for r in analysed(place, table) if r["benchmark"] == "average"]
     filled = {(r["row"], r["receiver"]): r["mean"] for r in rows if r["mean"]}
-    assert filled.items() <= eight.items()
+    assert filled.items() <= known.items()
     assert {slug for slug, _ in filled} >= {"base", "full", "wo_balancing", "grpo_n8"}
     text = (place / "reports" / "smoke" / f"{table}.md").read_text()
     assert "`python -m experiments.train method=wo_floor pair=1 seed=0 scale=smoke`" in text
@@ -76,7 +78,7 @@ def test_table9_and_exchange_read_the_metrics_of_graft(place):
     assert all(0 <= float(r["value"]) <= 100 and r["steps"] == "3" for r in full)
     assert not any(r["value"] for r in rows if r["row"] != "peer_last")
     (path,) = place.glob("runs/paper/graft-1-smoke-s0-*")
-    made = run("analysis", "exchange", "--run", str(path), "--format", "csv", cwd=place)
+    made = run_cold("analysis", "exchange", "--run", str(path), "--format", "csv", cwd=place)
     assert made.returncode == 0, made.stderr
     directions = [r for r in csv.DictReader(made.stdout.splitlines()) if not r["reason"]]
     assert [(r["source"], r["steps"]) for r in directions] == [("tiny-qwen3", "3"), ("tiny-smollm3", "3")]
@@ -94,7 +96,16 @@ def test_second_launch_reuses_everything(place):
 
 def test_failing_run_fails_the_launch_and_says_why(place, tmp_path):
     broken = run(
-        "sweeps", "launch", "table9", "--scale", "smoke", "--overrides", "scale.training.max_prompt_tokens=3", cwd=tmp_path
+        "sweeps",
+        "launch",
+        "table9",
+        "--scale",
+        "smoke",
+        "--jobs",
+        "1",
+        "--overrides",
+        "scale.training.max_prompt_tokens=3",
+        cwd=tmp_path,
     )
     assert broken.returncode not in (0, 2)
     assert "max_prompt_tokens" in broken.stdout
