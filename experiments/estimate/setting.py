@@ -135,10 +135,6 @@ def assumptions(given: Mapping[str, str]) -> Assumptions:
 def gpu_of(config: Config, plan: RunPlan, named: str | None) -> Gpu | None:
     """The GPU that the cluster names for this run, or ``named``; None for an engine on the CPU. UserError where nobody says which."""
     asked = config.cluster.joint if len(plan.recipe["models"]) > 1 else config.cluster.independent
-    if asked and config.policy.engine == "verl" and config.policy.gpus > asked.gpus:
-        raise UserError(
-            f"policy.gpus={config.policy.gpus}, but cluster {config.cluster.name} gives such a run {asked.gpus}; change one of them"
-        )
     name = named or (asked.gpu_type if asked else None)
     if name is None:
         if config.policy.device == "cpu":

@@ -105,7 +105,7 @@ MISTAKES = {
     "no override": ((*PAIR, "please"), "key=value"),
     "gpus that cannot be shared": ((*PAIR, "policy.layout=side_by_side", "policy.gpus=3"), "cannot be shared evenly"),
     "a micro-batch without a sequence": ((*PAIR, "policy.tokens_per_gpu=100"), "holds no sequence"),
-    "more gpus than the job has": ((*PAIR, "policy.gpus=8"), "gives such a run 4"),
+    "more gpus than the job has": ((*PAIR, "policy.gpus=8"), "policy.gpus takes 8"),
     "nothing trains": ((*PAIR, "method=base"), "trains nothing"),
     "unknown model": ((*PAIR, "scale.models.qwen3.source=some/model"), "shape of some/model is not known"),
 }
