@@ -114,9 +114,7 @@ class ClusterSection(Frozen):
         }
         if self.scheduler == "slurm" and short:
             jobs = ", ".join(f"{k}.time={time}" for k, time in short.items())
-            raise ValueError(
-                f"lead={self.lead} seconds before the limit is before the start of a job ({jobs}); use a shorter lead"
-            )
+            raise ValueError(f"lead={self.lead} seconds is not shorter than a job's time limit ({jobs}); use a shorter lead")
         if self.scheduler == "local" and self.stages == "apart":
             raise ValueError("stages: apart needs a scheduler; a local run trains and evaluates in one process")
         return self

@@ -59,6 +59,13 @@ class Config(Frozen):
             )
         return self
 
+    @property
+    def _kind(self) -> str:
+        """Which of the cluster's resources its runs ask for first."""
+        if self.method.name == "base":
+            return "evaluation"
+        return "joint" if self.method.build().joint else "independent"
+
     @model_validator(mode="after")
     def _shares(self) -> Config:
         """Lengths and GPUs as the verl policy itself would refuse them, before anything is written."""
@@ -71,9 +78,8 @@ class Config(Frozen):
                 t.precision,
                 **self.policy.model_dump(exclude={"engine"}),
             )
-            joint = self.method.name != "base" and self.method.build().joint
             try:
-                settings.gpus_of_a_model(len(self.pair.models) if joint else 1)
+                settings.gpus_of_a_model(len(self.pair.models) if self._kind == "joint" else 1)
             except ValueError as e:
                 raise ValueError(f"policy: {e}") from e
         return self
@@ -82,8 +88,8 @@ class Config(Frozen):
     def _gpus(self) -> Config:
         """A job must ask for the GPUs that its policy takes; the evaluation's one model samples on tensor_parallel of them."""
         if self.policy.engine == "verl" and self.policy.device == "cuda" and self.cluster.scheduler == "slurm":
-            gpus, parallel = self.policy.gpus, self.policy.tensor_parallel
-            for kind, needed in (("independent", gpus), ("joint", gpus), ("evaluation", parallel)):
+            trains = {} if self._kind == "evaluation" else {self._kind: self.policy.gpus}
+            for kind, needed in (trains | {"evaluation": self.policy.tensor_parallel}).items():
                 asked = getattr(self.cluster, kind).gpus
                 if asked < needed:
                     key = "tensor_parallel" if kind == "evaluation" else "gpus"
@@ -145,7 +151,10 @@ def explain(error: ValidationError) -> str:
 
 def _problem(error: Mapping[str, Any]) -> str:
     """A rule about several keys stands at the section that has them: its text names them, its values would fill a page."""
-    where, message = ".".join(map(str, error["loc"])), error["msg"].removeprefix("Value error, ")
+    loc = [str(part) for part in error["loc"]]
+    if loc[:1] == ["policy"] and len(loc) > 2:
+        del loc[1]  # the engine, by which the section's type is chosen; no key
+    where, message = ".".join(loc), error["msg"].removeprefix("Value error, ")
     given = "" if isinstance(error["input"], Mapping) else f" (given: {error['input']!r})"
     return f"{where}: {message}{given}" if where else message + given
 

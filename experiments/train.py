@@ -21,6 +21,7 @@ from experiments.files import write_json
 from experiments.job import finish, options_to_json
 from experiments.progress import Display
 from experiments.run_record import RunRecord
+from experiments.verl_engine import require_verl
 from experiments.works import Runs, add_runs, preview
 
 # The first words of the line between the recipes and the batch scripts of a dry run; a comment, so that the rest is a script.
@@ -84,6 +85,10 @@ def task(overrides: Sequence[str]) -> None:
         return
     for plan in plans:
         check(plan, options)
+        if (
+            plan.recipe["policy"]["engine"] == "verl"
+        ):  # here, and not in check: who submits to a cluster need not have it installed
+            require_verl()
         if "donor" in plan.recipe:
             find_donor(plan.recipe, options.donor, options.experiment_root)
     with Display() as display:

@@ -13,12 +13,17 @@ from experiments.run_record import RunRecord
 ENTERED = ("layout", "gpus", "tensor_parallel", "tokens_per_gpu", "rows_per_gpu", "gradient_checkpointing")
 
 
-def open_verl(record: RunRecord, options: Options) -> Engine:
-    """Start Ray, every model's workers and servers. UserError for GPUs that cannot be shared as asked, or without verl."""
+def require_verl() -> None:
+    """UserError where verl, Ray or vLLM is not installed."""
     if missing := [name for name in ("verl", "ray", "vllm") if find_spec(name) is None]:
         raise UserError(
             f"policy verl needs {', '.join(missing)}, not installed here: make setup-gpu, or policy=torch (docs/verl.md)"
         )
+
+
+def open_verl(record: RunRecord, options: Options) -> Engine:
+    """Start Ray, every model's workers and servers. UserError for GPUs that cannot be shared as asked, or without verl."""
+    require_verl()
     from graft.policies.verl_policy.policy import VerlPolicy
     from graft.policies.verl_policy.session import Session
     from graft.policies.verl_policy.settings import VerlSettings

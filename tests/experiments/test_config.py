@@ -194,10 +194,11 @@ def test_where_the_data_lie_is_no_deviation(tmp_path):
     ("overrides", "says"),
     [
         (["cluster.joint.gpus=2"], "cluster.joint asks for 2 GPUs, policy.gpus takes 4"),
+        (["method=grpo", "cluster.independent.gpus=2"], "cluster.independent asks for 2 GPUs, policy.gpus takes 4"),
         (["cluster.evaluation.gpus=1"], "cluster.evaluation asks for 1 GPUs, policy.tensor_parallel takes 2"),
         (["scale.training.top_p=0.9"], "log-probs at top_p=0.9 are not those of training"),
         (["scale.training.old_logprobs=sampler", "scale.training.peer_logprobs=recomputed"], "set old_logprobs=recomputed, too"),
-        (["policy.tokens_per_gpu=0"], "policy.verl.tokens_per_gpu"),
+        (["policy.tokens_per_gpu=0"], "policy.tokens_per_gpu: Input should be"),
         (["policy.tokens_per_gpu=1000"], "tokens_per_gpu=1000 holds no sequence of 6144 tokens"),
         (["policy.gpus=3"], "tensor_parallel=2 does not divide a model's 3 GPUs evenly"),
         (["policy.layout=side_by_side", "group=all"], "4 GPUs cannot be shared evenly by 3 models"),
@@ -208,6 +209,18 @@ def test_what_a_verl_run_cannot_be(overrides, says):
     with pytest.raises(UserError, match=re.escape(says)) as error:
         load_config(["scale=paper", "cluster=h200x4", *overrides])
     assert len(str(error.value)) < 400  # a rule about several keys does not print the whole configuration
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        ["method=grpo", "group=all", "policy.layout=side_by_side"],  # one model a run: nobody is beside it
+        ["method=grpo", "cluster.joint.gpus=1"],  # a joint run's job is not asked for
+        ["method=base", "cluster.joint.gpus=1", "cluster.independent.gpus=1"],  # samples on tensor_parallel GPUs
+    ],
+)
+def test_what_a_verl_run_does_not_use_is_not_held_against_it(overrides):
+    assert load_config(["scale=paper", "cluster=h200x4", *overrides]).policy.engine == "verl"
 
 
 def test_every_key_of_the_verl_policy_is_in_the_recipe_or_among_the_options():

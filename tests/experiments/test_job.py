@@ -107,6 +107,36 @@ def test_a_failed_engine_is_started_again_while_the_run_gets_on(element, monkeyp
     assert capsys.readouterr().out.count("the server died; starting the engine again") == 2
 
 
+def test_evaluation_files_are_progress_too(element, monkeypatch):
+    """The engine fails before the first file, and after each of two: it got on every time."""
+    training = Failing(4, 4, 4, None)
+    calls = []
+
+    def evaluating(record, *rest):
+        """A file more at each go."""
+        for k in range(len(calls)):
+            file = record.path / "eval" / "a" / "b" / f"run{k}.jsonl"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.touch()
+        calls.append(None)
+        training(record, *rest)
+
+    monkeypatch.setattr("experiments.training.train", evaluating)
+    assert attempt(lambda: element, Display()) == 0
+    assert ends(element) == ["interrupted"] * 3 + ["trained"]
+
+
+def test_a_signal_from_before_the_start_ends_the_attempt_before_anything_is_loaded(element, monkeypatch):
+    training = Failing(None)
+    monkeypatch.setattr("experiments.training.train", training)
+    monkeypatch.setattr(interruption, "_received", [(signal.SIGUSR2, 0.0)])
+    with pytest.raises(Leaving):
+        attempt(lambda: element, Display())
+    assert training.resumes == []
+    (only,) = RunRecord.open(element.run).attempts()
+    assert only.end["detail"].startswith("SIGUSR2 at its start")
+
+
 def test_an_engine_that_fails_twice_at_one_place_leaves_the_run_to_be_resumed(element, monkeypatch, capsys):
     training = Failing(3, 3, None)
     monkeypatch.setattr("experiments.training.train", training)

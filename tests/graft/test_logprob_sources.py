@@ -30,6 +30,10 @@ class Apart(TorchPolicy):
 
         return tuple(replace(g, responses=tuple(map(off, g.responses))) for g in super().generate(prompts, **asked))
 
+    def score(self, items):
+        self.scored = [*getattr(self, "scored", []), len(items)]
+        return super().score(items)
+
     def update(self, minibatch, loss):
         self.seen = [*getattr(self, "seen", []), *minibatch.sequences]
         return super().update(minibatch, loss)
@@ -92,6 +96,7 @@ def test_mismatch_by_hand() -> None:
 def test_pi_old_is_the_named_one_and_the_mismatch_is_measured(tiny_dirs, sources, pi_old, measured) -> None:
     result, policies = one_step(tiny_dirs, "grpo", **sources)
     assert off_by(policies["quick"], tiny_dirs) == {pi_old}
+    assert policies["quick"].scored == [2 * measured]  # once, and no more than is said
     apart = result.metrics["models"]["quick"]["sampler_mismatch"]
     assert apart["mean"] == pytest.approx(OFF, abs=1e-5)
     assert apart["kl"] == pytest.approx(-OFF, abs=1e-5)
@@ -128,4 +133,6 @@ def test_combinations_that_cannot_be(tiny_dirs) -> None:
     cut = LoopSettings(3, 1, 4, 2, 2, SamplingSettings(1.0, 0.9, 8))
     with pytest.raises(ValueError, match=r"log-probs of the truncated distribution \(top_p=0.9\)"):
         Setup({"quick": policy}, METHODS["grpo"], cut, right_half)
+    one = TorchPolicy("quick", tiny_dirs["quick"], TorchSettings(64, 24), tiny.OPTIMISER)
+    Setup({"quick": one}, METHODS["grpo"], cut, right_half)  # its log-probs are those of the full distribution
     Setup({"quick": policy}, METHODS["grpo"], replace(cut, old_logprobs="recomputed", peer_logprobs="recomputed"), right_half)

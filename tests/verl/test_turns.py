@@ -38,7 +38,7 @@ def step(turns: Turns, models: list[Model]) -> list[str]:
     diary = models[0].diary
     for phase in ("sampling", "training", "sampling"):
         for m in models:
-            turns.enter(m, phase, models)
+            turns.enter(m, phase)
             diary.append(f"{m.name} {'samples' if phase == 'sampling' else 'trains'}")
             awake = turns.awake
             if turns.sleep and turns.shared:
@@ -76,7 +76,7 @@ def test_without_sleep_only_stale_weights_are_brought() -> None:
     assert [d for d in diary if d.endswith("wakes")] == ["a wakes", "b wakes"] * 2
     assert not [d for d in diary if d.endswith("sleeps")]
     diary.clear()
-    turns.enter(models[0], "sampling", models)
+    turns.enter(models[0], "sampling")
     assert diary == []  # nothing was trained since
 
 
@@ -84,9 +84,9 @@ def test_new_weights_for_a_sampler_that_is_awake_find_it_asleep() -> None:
     diary: list[str] = []
     model = Model("a", diary, sleeps=True)
     turns = Turns(sleep=True, shared=True)
-    turns.enter(model, "sampling", [model])
+    turns.enter(model, "sampling")
     model.stale = True  # a checkpoint was loaded
-    turns.enter(model, "sampling", [model])
+    turns.enter(model, "sampling")
     assert diary == ["a wakes", "a sleeps", "a wakes"]
 
 
@@ -96,5 +96,5 @@ def test_sampling_again_changes_nothing(shared: bool) -> None:
     model = Model("a", diary, sleeps=True)
     turns = Turns(sleep=True, shared=shared)
     for _ in range(3):
-        turns.enter(model, "sampling", [model])
+        turns.enter(model, "sampling")
     assert diary == ["a wakes"]

@@ -53,11 +53,6 @@ class VerlPolicy:
             self.sleep()  # where models take turns, each begins asleep
         session.policies.append(self)
 
-    @property
-    def samples(self) -> bool:
-        """Whether it has a sampler."""
-        return self._rollout is not None
-
     def _start_workers(self, samples: bool) -> Any:
         import ray
         from verl.single_controller.ray import RayClassWithInitArgs, RayWorkerGroup

@@ -93,7 +93,7 @@ class Session:
 
     def enter(self, policy: VerlPolicy, phase: Phase) -> None:
         """Give ``policy`` the memory of its GPUs for a phase."""
-        self._turns.enter(policy, phase, [p for p in self.policies if p.samples])
+        self._turns.enter(policy, phase)
 
     @contextlib.contextmanager
     def watched(self) -> Iterator[None]:

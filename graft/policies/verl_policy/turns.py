@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence as Seq
 from typing import Literal, Protocol
 
 Phase = Literal["sampling", "training"]
@@ -29,10 +28,10 @@ class Turns:
         self.sleep, self.shared = sleep, shared
         self.awake: list[Sleeper] = []
 
-    def enter(self, policy: Sleeper, phase: Phase, everyone: Seq[Sleeper]) -> None:
-        """Give ``policy`` the memory of its GPUs for a phase. ``everyone``: the models that have a sampler."""
+    def enter(self, policy: Sleeper, phase: Phase) -> None:
+        """Give ``policy`` the memory of its GPUs for a phase."""
         if self.sleep:
-            for other in [m for m in self.awake if m is policy or (self.shared and m in everyone)]:
+            for other in [m for m in self.awake if m is policy or self.shared]:
                 if phase == "training" or other is not policy or policy.stale:  # new weights go to a sampler that sleeps
                     other.sleep()
                     self.awake.remove(other)
