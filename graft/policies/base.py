@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from graft.losses import MinibatchLoss
 from graft.retokenize import TextCodec
@@ -45,6 +45,25 @@ class Policy(Protocol):
     def export(self, directory: Path) -> None: ...
     def memory(self) -> dict[str, int]: ...
     def close(self) -> None: ...
+
+
+class FromSettings:
+    """What every engine's policy says of itself from its ``settings`` and its codec."""
+
+    settings: Any
+    _codec: TextCodec
+
+    @property
+    def codec(self) -> TextCodec:
+        return self._codec
+
+    @property
+    def max_response_tokens(self) -> int:
+        return int(self.settings.max_response_tokens)
+
+    @property
+    def temperature(self) -> float:
+        return float(self.settings.temperature)
 
 
 class PolicyLimitError(ValueError):

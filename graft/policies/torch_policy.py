@@ -22,7 +22,7 @@ from transformers import AutoModelForCausalLM, DynamicCache
 
 from graft.aggregation import Totals
 from graft.losses import MinibatchLoss
-from graft.policies.base import TokenPair, render
+from graft.policies.base import FromSettings, TokenPair, render
 from graft.policies.rows import by_length, loss_inputs, token_pairs
 from graft.policies.sampling import draw, uniforms
 from graft.retokenize import TextCodec
@@ -50,7 +50,7 @@ class TorchSettings:
             raise ValueError(f"precision {self.precision!r} is not known; use float32 or bfloat16")
 
 
-class TorchPolicy:
+class TorchPolicy(FromSettings):
     """See graft.policies.base.Policy."""
 
     def __init__(self, name: str, path: Path, settings: TorchSettings, optimiser: OptimiserSettings, *, prompt_suffix: str = ""):
@@ -71,18 +71,6 @@ class TorchPolicy:
             eps=optimiser.eps,
             weight_decay=optimiser.weight_decay,
         )
-
-    @property
-    def codec(self) -> TextCodec:
-        return self._codec
-
-    @property
-    def max_response_tokens(self) -> int:
-        return self.settings.max_response_tokens
-
-    @property
-    def temperature(self) -> float:
-        return self.settings.temperature
 
     @property
     def sampler_apart(self) -> bool:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from graft.losses import MinibatchLoss
-from graft.policies.base import TokenPair, render
+from graft.policies.base import FromSettings, TokenPair, render
 from graft.policies.sampling import sample_seed
 from graft.policies.verl_policy.config import verl_config, verl_values
 from graft.policies.verl_policy.rollout import Request, Rollout, Sampled
@@ -25,7 +25,7 @@ from graft.types import Group, Minibatch, OptimiserSettings, Prompt, Response, S
 START_TIMEOUT = 1800  # seconds; a model of some GB from a slow file system
 
 
-class VerlPolicy:
+class VerlPolicy(FromSettings):
     """See graft.policies.base.Policy. ``samples=False``: no sampler, for a frozen reference or a test of the update alone."""
 
     def __init__(
@@ -69,18 +69,6 @@ class VerlPolicy:
         )
         wait(group.execute_all_async("start"), START_TIMEOUT, f"loading {self.name}")
         return group
-
-    @property
-    def codec(self) -> TextCodec:
-        return self._codec
-
-    @property
-    def max_response_tokens(self) -> int:
-        return self.settings.max_response_tokens
-
-    @property
-    def temperature(self) -> float:
-        return self.settings.temperature
 
     @property
     def sampler_apart(self) -> bool:
